@@ -1,0 +1,1338 @@
+"""All compiled code: the inner maximum as sums over fixed chunks.
+
+The inner maximum of losses z with base weights w is
+
+    R = max { Σ p z : Σ w φ(p/w) ≤ ρ, Σ p = 1, p ≥ 0 }.
+
+Its optimum has p = w s(t), t = (z − λ)/α, where s is the inverse of φ' (cut off at zero)
+and α, λ are the multipliers of the two constraints.  Every solver below finds them by
+*sweeps*: one pass over the data, in chunks of fixed size, that adds up a few numbers, and
+one cheap `advance` that turns these numbers into the next guess.  Whoever adds the chunks
+up in order (a loop, threads, processes, a cluster) gets the same bits.
+
+    frame  = survey of the losses: scale, largest loss and its mass
+    begin  -> [ sweep -> advance ]* -> conclude
+
+Losses are seen as d = (z − max z) · 2^e ≤ 0, with e such that the spread of d is about
+one: nothing below depends on the size or the offset of the losses, and d keeps its
+relative precision next to the largest loss, where the weights are decided.
+
+Numba caches one file at a time and does not see changes in other files, so all compiled
+code of the package lives here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+# -- the vocabulary shared with Python ------------------------------------------------
+
+CHI2, KL, REVERSE_KL, HELLINGER, JENSEN_SHANNON, CRESSIE_READ, TOTAL_VARIATION, CVAR, CUSTOM = (
+    range(9)
+)
+
+#: Losses per chunk. 4096 float64 fill the 32 KiB first-level cache of a core; the number
+#: of chunks must not depend on the number of threads, so this never changes at run time.
+CHUNK = 4096
+
+#: From this many losses on, the first guess comes from a regular sample of the losses.
+SAMPLE_FROM = 1 << 15
+
+# The answer's status.
+OK, NOT_FINITE, NOT_SOLVED = 0, 1, 2
+
+# What the next sweep has to do.
+MOMENTS, SEARCH, FILL, DONE = 0.0, 1.0, 2.0, 3.0
+
+# What the optimum looks like.
+BASE, PEAK, INNER, LOST = 0.0, 1.0, 2.0, 3.0
+
+# Places in the work array. LEVEL is η for χ², the tilt x of the largest loss for curves,
+# the pivot for quantiles; LO and HI bracket the unknown of the outer search.
+STATUS, KIND, BETA, LEVEL, LO, HI, NORM, SHIFT, ROUND, DUAL, LAST, KEEP = range(12)
+# Strict mode of the curve solver: the bracket of x and the sums at its two ends, the best
+# feasible and infeasible corners found so far, and the final mixture of up to four points.
+XLO, XHI, PHASE, RESIDUAL = range(12, 16)
+END_LO, END_HI = 16, 19
+CORNER_LO, CORNER_HI = 22, 28
+MIX = 34
+SUMS = 46
+WORK = 52
+
+# Beyond this 1/α the weights of all but the largest loss are below the smallest double.
+_HUGE = 1e290
+# More sweeps than any search needs; the longest seen, nested bisections, took 5,000.
+_PATIENCE = 50_000.0
+# A mark in KEEP: the norm has been corrected once.
+_RESCALED = -1.0
+_INF = math.inf
+_EPS = 2.0**-52
+
+# A function without `fastmath` of its own takes over that of whoever compiles it first, so
+# each states it: `_exact` keeps the order of operations as written; `_summing` may reorder
+# sums (that lets them vectorise) while NaN and infinity keep their meaning; `_element` is
+# for what is done to one loss: it becomes part of the loop around it, where a constant
+# divergence code leaves one branch, and may compute a·b + c in one step.  Only `_entry` is
+# called from Python and kept on disk; the others are compiled into it.
+_SUMS: Any = {"reassoc", "contract", "arcp", "nsz"}
+_common: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_inner: Any = {**_common, "no_cpython_wrapper": True}
+_entry: Any = njit(fastmath=False, cache=True, **_common)
+_exact: Any = njit(fastmath=False, **_inner)
+_summing: Any = njit(fastmath=_SUMS, **_inner)
+_element: Any = njit(fastmath={"contract"}, forceinline=True, **_inner)
+
+
+class Spec(NamedTuple):
+    """A divergence as compiled code sees it.
+
+    `origin` is where the tilt is measured from: t = origin + x.  It is the slope of φ at
+    infinity where that is finite (or the slope at zero for steep powers), so that x keeps
+    its relative precision where s is very large (or very small).
+    """
+
+    code: int
+    straight: int  # 1 if φ has straight pieces
+    k: float  # the parameter: power of Cressie-Read, level of CVaR
+    origin: float
+    phi_zero: float
+    curvature: float  # φ''(1), or 1.0 where it is unknown
+    slope_one: float  # φ'(1) of the user's own φ; zero for all others
+    phi: int  # addresses of compiled functions, for the user's own φ
+    dphi: int
+    inverse: int
+
+
+class Frame(NamedTuple):
+    """What one look at the losses tells."""
+
+    inv: float  # a power of two: d = z·inv − top
+    top: float  # the largest loss, scaled
+    bottom: float  # the smallest d
+    unit: float  # one over the total of the raw base weights
+    peak: float  # base mass of the largest loss, ties included
+    ceiling: float  # divergence of the base from all mass on the largest loss
+    size: int
+
+
+class Answer(NamedTuple):
+    """The solution, apart from the weights, which are written in place."""
+
+    status: int
+    value: float
+    achieved: float
+    alpha: float
+    lam: float
+    gap: float
+    sweeps: int
+
+
+# -- what Python cannot say: functions by address, and minima that vectorise -----------
+
+
+def _by_address(typingctx, address, x):
+    """Call the C function double(double) at an address known only at run time.
+
+    Functions passed as arguments would be compiled anew in every process.
+    """
+
+    def generate(context, builder, signature, args):
+        function = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), [args[1]])
+
+    return types.float64(types.int64, types.float64), generate
+
+
+def _extreme(name):
+    """LLVM's minnum or maxnum for numbers other than NaN, which loops can vectorise."""
+
+    def function(typingctx, a, b):
+        def generate(context, builder, signature, args):
+            double = ir.DoubleType()
+            kind = ir.FunctionType(double, [double, double])
+            declared = builder.module.declare_intrinsic(name, [double], kind)
+            return builder.call(declared, args, fastmath=("nnan", "nsz"))
+
+        return types.float64(types.float64, types.float64), generate
+
+    return function
+
+
+_call: Any
+_smaller: Any
+_larger: Any
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+    _smaller, _larger = min, max
+
+    def _interpreted_call(address, x):
+        return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(x)
+
+    _call = _interpreted_call
+else:
+    _call = intrinsic(_by_address)
+    _smaller, _larger = intrinsic(_extreme("llvm.minnum")), intrinsic(_extreme("llvm.maxnum"))
+
+
+# -- elementary functions --------------------------------------------------------------
+
+
+@_element
+def _exp_parts(x):
+    """(2ⁿ, e^r − 1) with e^x = 2ⁿ e^r, |r| ≤ log(2)/2, for −708 ≤ x ≤ 708.
+
+    Written with additions, products and shifts only, so that loops over it vectorise (the
+    C library's functions do not): n = round(x/log 2) is read off the low bits of
+    x/log 2 + 1.5·2⁵², and e^r is its Taylor polynomial of degree 13, whose remainder is
+    below 4e-18.
+    """
+    y = min(max(x, -708.0), 708.0)
+    shifted = np.float64(y * 1.4426950408889634 + 6755399441055744.0)
+    n = shifted - 6755399441055744.0
+    # log 2 in two parts, the first with trailing zeros, so that n·high is exact.
+    r = (y - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10
+    p = 1.6059043836821613e-10
+    p = p * r + 2.08767569878681e-09
+    p = p * r + 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    bits = np.float64(1.0).view(np.int64) + (shifted.view(np.int64) << np.int64(52))
+    return np.int64(bits).view(np.float64), p * r * r + r
+
+
+@_element
+def fast_exp(x):
+    """e^x for x ≤ 708 to about one unit in the last place; zero below −708."""
+    scale, rest = _exp_parts(x)
+    return scale + scale * rest if x >= -708.0 else 0.0
+
+
+@_element
+def fast_expm1(x):
+    """e^x − 1 for x ≤ 708, with all its digits next to zero."""
+    scale, rest = _exp_parts(x)
+    return scale * rest + (scale - 1.0)
+
+
+@_element
+def fast_log(x):
+    """Log x for x ≥ 2.3e-308 to about one unit in the last place, vectorisable.
+
+    x = 2ⁿ m with m next to one, and log m = 2 artanh((m − 1)/(m + 1)) by its series, whose
+    remainder for √½ ≤ m ≤ √2 is below 3e-17.
+    """
+    bits = np.float64(x).view(np.int64)
+    n = (bits - np.int64(0x3FE6A09E667F3BCD)) >> np.int64(52)
+    m = np.int64(bits - (n << np.int64(52))).view(np.float64)
+    # The conversion of n by its place in the low bits of 1.5·2⁵², for the same reason.
+    k = np.int64(n + np.int64(0x4338000000000000)).view(np.float64) - 6755399441055744.0
+    f = m - 1.0
+    q = f / (m + 1.0)
+    w = q * q
+    p = 0.10526315789473684
+    p = p * w + 0.11764705882352941
+    p = p * w + 0.13333333333333333
+    p = p * w + 0.15384615384615385
+    p = p * w + 0.18181818181818182
+    p = p * w + 0.2222222222222222
+    p = p * w + 0.2857142857142857
+    p = p * w + 0.4
+    p = p * w + 0.6666666666666666
+    # 2q = f − q f: the leading term f is exact.
+    return k * 0.693147180369123816490 + (f - q * (f - w * p) + k * 1.90821492927058770002e-10)
+
+
+@_element
+def depth(z, inv, top):
+    """D = z·inv − top, at most zero (only rows without mass can lie above the top).
+
+    z·inv is exact, so d is one rounding away from the truth.
+    """
+    return min(z * inv - top, 0.0)
+
+
+@_exact
+def phi(spec, s):
+    """φ(s) for s ≥ 0."""
+    code = spec.code
+    if s == 0.0:
+        return spec.phi_zero
+    if code == CHI2:
+        return (s - 1.0) ** 2
+    if code == KL:
+        return s * math.log(s) - s + 1.0
+    if code == REVERSE_KL:
+        return s - 1.0 - math.log(s)
+    if code == HELLINGER:
+        return 0.5 * (math.sqrt(s) - 1.0) ** 2
+    if code == JENSEN_SHANNON:
+        return 0.5 * (s * math.log(s) - (1.0 + s) * math.log(0.5 * (1.0 + s)))
+    if code == CRESSIE_READ:
+        k = spec.k
+        if k > 0.5:  # exact next to k = 1
+            t = math.expm1((k - 1.0) * math.log(s)) / (k - 1.0)
+            return (1.0 - s + s * t) / k
+        return (math.expm1(k * math.log(s)) / k - (s - 1.0)) / (k - 1.0)  # exact next to k = 0
+    if code == TOTAL_VARIATION:
+        return 0.5 * abs(s - 1.0)
+    if code == CVAR:
+        return 0.0 if s <= 1.0 / spec.k else _INF
+    return _call(spec.phi, s) - spec.slope_one * (s - 1.0)
+
+
+@_entry
+def phi_of(spec, s):
+    """φ(s), for Python."""
+    return phi(spec, s)
+
+
+@_exact
+def tilt(spec, s):
+    """The x with s(origin + x) = s: φ'(s) − origin, for the divergences solved as curves."""
+    code = spec.code
+    if code == REVERSE_KL:
+        return -1.0 / s
+    if code == HELLINGER:
+        return -0.5 / math.sqrt(s)
+    if code == JENSEN_SHANNON:
+        return -0.5 * math.log1p(1.0 / s)
+    if code == CRESSIE_READ:
+        k = spec.k
+        if spec.origin == 0.0:
+            return math.expm1((k - 1.0) * math.log(s)) / (k - 1.0)
+        return s ** (k - 1.0) / (k - 1.0)
+    return _call(spec.dphi, s) - spec.slope_one - spec.origin
+
+
+@_element
+def inverse(spec, x, cap):
+    """S at t = origin + x, for the user's own φ: cut to [0, cap]."""
+    s = _call(spec.inverse, spec.slope_one + spec.origin + x)
+    if s >= cap:
+        return cap
+    return s if s > 0.0 else 0.0
+
+
+@_element
+def curve(code, spec, x, cap):
+    """(s, ds/dt, φ(s)) at t = origin + x.
+
+    The largest loss has s ≤ 1/peak = cap, and s grows with the loss: the cap excludes
+    nothing, and gives φ with a finite slope at infinity a finite s everywhere.
+    """
+    if code == REVERSE_KL:
+        s = -1.0 / x
+        return s, s * s, s - 1.0 + fast_log(-x)
+    if code == HELLINGER:
+        q = -0.5 / x
+        return q * q, 4.0 * q * q * q, 0.5 * (q - 1.0) * (q - 1.0)
+    if code == JENSEN_SHANNON:
+        s = fast_exp(2.0 * x) / -fast_expm1(2.0 * x)
+        # φ(s) = s t − ½ log((1 + s)/2), as log(2s/(1 + s)) = 2t
+        return s, 2.0 * s * (1.0 + s), s * (spec.origin + x) - 0.5 * fast_log(0.5 + 0.5 * s)
+    if code == CRESSIE_READ:
+        k = spec.k
+        step = (k - 1.0) * x
+        base = 1.0 + step if spec.origin == 0.0 else step
+        positive = base > 1e-300
+        safe = base if positive else 1.0
+        log = fast_log(safe)
+        if spec.origin == 0.0 and safe != 1.0:
+            log *= step / (safe - 1.0)  # makes up for the rounding of 1 + step
+        log /= k - 1.0
+        s = fast_exp(log)
+        if k > 0.5:
+            value = (1.0 - s + s * (spec.origin + x)) / k
+        else:
+            value = (fast_expm1(k * log) / k - (s - 1.0)) / (k - 1.0)
+        if positive:
+            return s, s / safe, value
+        return 0.0, 0.0, spec.phi_zero
+    s = inverse(spec, x, cap)
+    # A one-sided difference is enough for Newton's method: the brackets do the rest.
+    h = 1e-7 * (1.0 + abs(x))
+    return s, (inverse(spec, x + h, cap) - s) / h, phi(spec, s)
+
+
+# -- one look at the losses ------------------------------------------------------------
+
+
+@_summing
+def survey(z, b, known):
+    """(zero if all are finite, smallest, largest, mass at the largest, mass) of a chunk.
+
+    Rows without mass count only for the first.  The mass at the largest loss is needed only
+    where it reaches `known`, a loss seen elsewhere.
+    """
+    nothing, low, high, peak = 0.0, _INF, -_INF, 0.0
+    if b.size == 0:
+        for i in range(z.size):
+            nothing += z[i] * 0.0
+            low = _smaller(low, z[i])
+            high = _larger(high, z[i])
+        if high >= known:
+            for i in range(z.size):
+                peak += 1.0 if z[i] == high else 0.0
+        return nothing, low, high, peak, float(z.size)
+    mass = 0.0
+    for i in range(z.size):
+        nothing += z[i] * 0.0
+        mass += b[i]
+        low = _smaller(low, z[i] if b[i] > 0.0 else _INF)
+        high = _larger(high, z[i] if b[i] > 0.0 else -_INF)
+    if high >= known:
+        for i in range(z.size):
+            peak += b[i] if z[i] == high else 0.0
+    return nothing, low, high, peak, mass
+
+
+@_exact
+def join_survey(a, b):
+    """Add up two surveys."""
+    peak = a[3] if a[2] > b[2] else b[3] if b[2] > a[2] else a[3] + b[3]
+    return a[0] + b[0], min(a[1], b[1]), max(a[2], b[2]), peak, a[4] + b[4]
+
+
+@_entry
+def survey_range(z, b, first, last, parts):
+    """Survey the chunks from `first` up to `last`, a row of `parts` for each."""
+    known = -_INF
+    for chunk in range(first, last):
+        start, stop = chunk * CHUNK, (chunk + 1) * CHUNK
+        row = survey(z[start:stop], b[start:stop], known)
+        known = max(known, row[2])
+        for j in range(5):
+            parts[chunk, j] = row[j]
+
+
+@_entry
+def gather_survey(parts):
+    """Add up the surveys of all chunks."""
+    total = (0.0, _INF, -_INF, 0.0, 0.0)
+    for row in parts:
+        total = join_survey(total, (row[0], row[1], row[2], row[3], row[4]))
+    return total
+
+
+@_entry
+def make_frame(spec, size, surveyed):
+    """The scale of the losses, and the divergence at which only the largest is left."""
+    low, high, peak, mass = surveyed[1], surveyed[2], surveyed[3], surveyed[4]
+    spread = 0.5 * high - 0.5 * low  # halves, as the difference may overflow
+    exponent = math.frexp(spread)[1] if spread > 0.0 else 0
+    inv = math.ldexp(1.0, -max(min(exponent, 1000), -1000))
+    top = high * inv
+    peak = min(peak / mass, 1.0)
+    ceiling = _INF
+    if peak == 1.0:
+        ceiling = 0.0
+    elif spec.code != CVAR and spec.phi_zero < _INF:
+        ceiling = peak * phi(spec, 1.0 / peak) + (1.0 - peak) * spec.phi_zero
+    return Frame(inv, top, low * inv - top, 1.0 / mass, peak, ceiling, size)
+
+
+# -- sums over one chunk ---------------------------------------------------------------
+
+
+@_summing
+def _chi2_sums(frame, z, b, eta, shift):
+    """Mass, first and second moment about `shift` of the losses above η."""
+    mass, first, second = 0.0, 0.0, 0.0
+    if b.size == 0:
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            u = d - shift if d > eta else 0.0
+            mass += 1.0 if d > eta else 0.0
+            first += u
+            second += u * u
+    else:
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            w = b[i] if d > eta else 0.0
+            u = d - shift
+            mass += w
+            first += w * u
+            second += w * u * u
+    return mass, first, second, 0.0, 0.0, 0.0
+
+
+@_summing
+def _kl_sums(frame, z, b, beta):
+    """Σ w eˣ xʲ for j = 0, 1, 2, 3 with x = β d."""
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    weighted = b.size > 0
+    for i in range(z.size):
+        x = beta * depth(z[i], frame.inv, frame.top)
+        e = fast_exp(x)
+        if weighted:
+            e *= b[i]
+        s0 += e
+        e *= x
+        s1 += e
+        e *= x
+        s2 += e
+        s3 += e * x
+    return s0, s1, s2, s3, 0.0, 0.0
+
+
+@_summing
+def _curve_sums(code, spec, frame, z, b, beta, x_top, out):
+    """E s, E s d, E φ(s), and E s' yʲ for j = 0, 1, 2, at t = origin + x, x = x_top + β d.
+
+    y is x for powers, which have no digits to lose where s' is large, and d for others.
+    Next to the cost of s, writing it down is free: the last of these sweeps leaves the
+    weights.
+    """
+    s0, s1, f, a0, a1, a2 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    cap = 1.0 / frame.peak
+    weighted = b.size > 0
+    power = spec.origin != 0.0
+    for i in range(z.size):
+        d = depth(z[i], frame.inv, frame.top)
+        x = x_top + beta * d
+        y = x if power else d
+        s, ds, value = curve(code, spec, x, cap)
+        if weighted:
+            s *= b[i]
+            ds *= b[i]
+            value *= b[i]
+        out[i] = s * frame.unit
+        s0 += s
+        s1 += s * d
+        f += value
+        a0 += ds
+        ds *= y
+        a1 += ds
+        a2 += ds * y
+    return s0, s1, f, a0, a1, a2
+
+
+@_summing
+def _quantile_sums(frame, z, b, pivot):
+    """Mass below, at and above the pivot, and the losses next to it on both sides."""
+    below, equal, above = 0.0, 0.0, 0.0
+    under, over = -_INF, _INF
+    weighted = b.size > 0
+    for i in range(z.size):
+        w = b[i] if weighted else 1.0
+        if w == 0.0:
+            continue
+        d = depth(z[i], frame.inv, frame.top)
+        if d < pivot:
+            below += w
+            under = max(under, d)
+        elif d > pivot:
+            above += w
+            over = min(over, d)
+        else:
+            equal += w
+    return below, equal, above, under, over, 0.0
+
+
+# -- weights of one chunk --------------------------------------------------------------
+# Each returns the mass, the first moment and the divergence of what it wrote, and a term
+# of the dual. Rows without mass get exact zeros.
+
+
+@_summing
+def _fill_level(frame, z, b, kind, out):
+    """The base itself (BASE), or all mass on the largest loss, shared over ties (PEAK)."""
+    mass, first = 0.0, 0.0
+    share = frame.unit if kind == BASE else frame.unit / frame.peak
+    for i in range(z.size):
+        d = depth(z[i], frame.inv, frame.top)
+        w = b[i] if b.size > 0 else 1.0
+        p = w * share if (kind == BASE or d == 0.0) else 0.0
+        out[i] = p
+        mass += p
+        first += p * d
+    return mass, first, 0.0, 0.0
+
+
+@_summing
+def _fill_chi2(frame, z, b, eta, norm, out):
+    """P = w (d − η)₊ / norm."""
+    mass, first, divergence = 0.0, 0.0, 0.0
+    scale = 1.0 / norm
+    if b.size == 0:
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            s = max(d - eta, 0.0) * scale
+            out[i] = s * frame.unit
+            mass += s
+            first += s * d
+            divergence += (s - 1.0) * (s - 1.0)
+    else:
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            s = max(d - eta, 0.0) * scale
+            out[i] = b[i] * (s * frame.unit)
+            mass += b[i] * s
+            first += b[i] * s * d
+            divergence += b[i] * (s - 1.0) * (s - 1.0)
+    unit = frame.unit
+    return mass * unit, first * unit, divergence * unit, 0.0
+
+
+@_summing
+def _fill_kl(frame, z, b, beta, norm, out):
+    """P = w exp(β d) / norm."""
+    mass, first = 0.0, 0.0
+    scale = frame.unit / norm
+    weighted = b.size > 0
+    for i in range(z.size):
+        d = depth(z[i], frame.inv, frame.top)
+        p = fast_exp(beta * d) * scale
+        if weighted:
+            p *= b[i]
+        out[i] = p
+        mass += p
+        first += p * d
+    return mass, first, 0.0, 0.0
+
+
+@_summing
+def _fill_mixture(spec, frame, z, b, work, out):
+    """P = w Σⱼ cⱼ s(xⱼ + βⱼ d) over the up to four points j of a mixture."""
+    mass, first, divergence = 0.0, 0.0, 0.0
+    cap = 1.0 / frame.peak
+    for i in range(z.size):
+        w = frame.unit * b[i] if b.size > 0 else frame.unit
+        d = depth(z[i], frame.inv, frame.top)
+        s = 0.0
+        for j in range(MIX, MIX + 12, 3):
+            if work[j] > 0.0:
+                s += work[j] * curve(spec.code, spec, work[j + 2] + work[j + 1] * d, cap)[0]
+        s /= work[NORM]
+        out[i] = w * s
+        mass += w * s
+        first += w * s * d
+        if w > 0.0:
+            divergence += w * phi(spec, s)
+    return mass, first, divergence, 0.0
+
+
+@_summing
+def _fill_quantile(spec, frame, z, b, rho, work, out):
+    """Total variation moves mass ρ from the smallest losses to the largest; CVaR keeps
+    the largest losses up to a share of `level`. At the pivot, `keep` is left.
+    """
+    mass, first, divergence, dual = 0.0, 0.0, 0.0, 0.0
+    pivot, keep = work[LEVEL], work[KEEP]
+    moving = spec.code == TOTAL_VARIATION
+    high = 1.0 if moving else 1.0 / spec.k
+    peak = 1.0 + rho / frame.peak
+    for i in range(z.size):
+        w = frame.unit * b[i] if b.size > 0 else frame.unit
+        d = depth(z[i], frame.inv, frame.top)
+        s = 0.0 if d < pivot else keep if d == pivot else high
+        if moving:
+            if d == 0.0:
+                s = peak
+            divergence += w * 0.5 * abs(s - 1.0)
+            dual += w * max(d, pivot)
+        else:
+            dual += w * max(d - pivot, 0.0)
+        out[i] = w * s
+        mass += w * s
+        first += w * s * d
+    return mass, first, divergence, dual
+
+
+# -- sweeps ----------------------------------------------------------------------------
+
+
+@_entry
+def sweep_range(spec, frame, z_all, b_all, rho, work, out_all, first, last, parts):
+    """Do what `work` asks of the chunks from `first` up to `last`: six sums for each."""
+    code, status, kind = spec.code, work[STATUS], work[KIND]
+    beta, level = work[BETA], work[LEVEL]
+    for chunk in range(first, last):
+        start, stop = chunk * CHUNK, (chunk + 1) * CHUNK
+        z, b, out = z_all[start:stop], b_all[start:stop], out_all[start:stop]
+        if status == FILL:
+            if kind != INNER:
+                part = _fill_level(frame, z, b, kind, out)
+            elif code == CHI2:
+                part = _fill_chi2(frame, z, b, level, work[NORM], out)
+            elif code == KL:
+                part = _fill_kl(frame, z, b, beta, work[NORM], out)
+            elif code in (TOTAL_VARIATION, CVAR):
+                part = _fill_quantile(spec, frame, z, b, rho, work, out)
+            else:
+                part = _fill_mixture(spec, frame, z, b, work, out)
+            row = (part[0], part[1], part[2], part[3], 0.0, 0.0)
+        elif status == MOMENTS or code == CHI2:
+            row = _chi2_sums(frame, z, b, level, work[SHIFT])
+        elif code == KL:
+            row = _kl_sums(frame, z, b, beta)
+        elif code in (TOTAL_VARIATION, CVAR):
+            row = _quantile_sums(frame, z, b, level)
+        # The code as a constant: each of these loops is compiled for one divergence.
+        elif code == REVERSE_KL:
+            row = _curve_sums(REVERSE_KL, spec, frame, z, b, beta, level, out)
+        elif code == HELLINGER:
+            row = _curve_sums(HELLINGER, spec, frame, z, b, beta, level, out)
+        elif code == JENSEN_SHANNON:
+            row = _curve_sums(JENSEN_SHANNON, spec, frame, z, b, beta, level, out)
+        elif code == CRESSIE_READ:
+            row = _curve_sums(CRESSIE_READ, spec, frame, z, b, beta, level, out)
+        else:
+            row = _curve_sums(CUSTOM, spec, frame, z, b, beta, level, out)
+        for j in range(6):
+            parts[chunk, j] = row[j]
+
+
+# -- from sums to the next guess -------------------------------------------------------
+
+
+@_entry
+def begin(spec, frame, rho, alpha, lam, work):
+    """Settle the cases without a search, or start one.
+
+    α and λ are multipliers found elsewhere, those of a sample, say; an infinite α stands
+    for none, and asks for the moments of all losses first.
+    """
+    work[:] = 0.0
+    work[NORM] = 1.0
+    work[KIND] = INNER
+    selects = spec.code == TOTAL_VARIATION or spec.code == CVAR
+    if frame.bottom == 0.0 or (rho == 0.0 and spec.code != CVAR):
+        work[STATUS], work[KIND] = FILL, BASE
+        return
+    if rho >= frame.ceiling:
+        work[STATUS], work[KIND] = FILL, PEAK
+        return
+    alpha, lam = alpha * frame.inv, lam * frame.inv - frame.top
+    known = (alpha > 0.0 or spec.code == CVAR) and alpha < _INF and lam < 0.0
+    work[STATUS] = SEARCH if known or selects else MOMENTS
+    work[HI] = _INF
+    work[LEVEL], work[SHIFT] = -_INF, 0.5 * frame.bottom
+    if selects:
+        work[LO], work[HI] = frame.bottom, 0.0
+        work[XLO], work[XHI] = 0.0, 1.0
+        target = rho if spec.code == TOTAL_VARIATION else 1.0 - spec.k
+        pivot = frame.bottom * (1.0 - target)
+        if known:
+            pivot = lam - 0.5 * alpha
+        work[LEVEL] = max(min(pivot, 0.0), frame.bottom)
+    elif known:
+        work[BETA] = 1.0 / alpha
+        if spec.code == CHI2:
+            work[LEVEL] = lam - 2.0 * alpha
+            work[SHIFT] = 0.5 * work[LEVEL]
+        elif spec.code != KL:
+            _enter(spec, frame, lam, work)
+
+
+@_exact
+def _open_tilt(spec, frame, work):
+    """The largest loss has 1 ≤ s ≤ 1/peak, which brackets its tilt."""
+    high = tilt(spec, 1.0 / frame.peak)
+    work[XLO] = -spec.origin
+    work[XHI] = high + 1e-12 * abs(high)
+
+
+@_exact
+def _set_tilt(work, x):
+    """X if it lies in its bracket, else the bracket's middle."""
+    if not work[XLO] < x < work[XHI]:
+        x = 0.5 * (work[XLO] + work[XHI])
+        if work[XHI] < 0.0:  # next to the pole of s at zero, on a log scale
+            x = -math.sqrt(work[XLO] * work[XHI])
+    work[LEVEL] = x
+
+
+@_exact
+def _enter(spec, frame, lam, work):
+    """Start a curve at λ and the β of `work`, or near it if λ lies beyond the pole of s."""
+    beta = work[BETA]
+    if spec.origin == 0.0:
+        _open_tilt(spec, frame, work)
+        _set_tilt(work, -lam * beta)
+        return
+    sign = -1.0 if spec.origin > 0.0 else 1.0
+    c = sign * (-lam - spec.origin / beta)
+    if not c > 0.0:
+        c = 4.0 * frame.peak / beta  # the largest loss then has about a quarter of the mass
+    work[LEVEL] = sign * beta * c
+
+
+@_exact
+def _go_strict(spec, frame, work):
+    _open_tilt(spec, frame, work)
+    work[PHASE], work[LO], work[HI] = 1.0, 0.0, _INF
+    work[LEVEL] = work[XLO]
+    if not 0.0 < work[BETA] < _INF:
+        work[BETA] = 1.0
+
+
+@_exact
+def _close_enough(divergence, rho):
+    """Relative 1e-12, and what rounding leaves of a sum of numbers next to zero."""
+    return abs(divergence - rho) <= 1e-12 * rho + 1e-15
+
+
+@_exact
+def _next(work, value, step):
+    """Value · e^step if that lies in the bracket, else the bracket's middle on a log scale."""
+    lo, hi = work[LO], work[HI]
+    trial = value * math.exp(max(min(step, 5.0), -5.0))
+    closed = lo > 0.0 and hi < _INF
+    every = 8.0 if work[ROUND] < 16.0 else 2.0
+    if lo < trial < hi and not (closed and work[ROUND] % every == every - 1.0):
+        return trial
+    if closed:
+        return math.sqrt(lo) * math.sqrt(hi)
+    # Without a bracket: a bit beyond the step, or without one further out each time, as the
+    # answer may have hundreds of digits.
+    factor = math.exp2(min(work[ROUND], 100.0))
+    if abs(step) < 1.0:
+        factor = math.exp(4.0 * abs(step) + 1e-12)
+    return min(value * factor, _HUGE) if hi == _INF else max(value / factor, 1.0 / _HUGE)
+
+
+@_exact
+def _logit_terms(divergence, rho, ceiling):
+    """H = log D/(C − D) − log ρ/(C − ρ) and two derivatives in D.
+
+    D grows like β² at first and levels off at C: h is close to linear in log β.
+    """
+    h, first, second = math.log(divergence / rho), 1.0 / divergence, -1.0 / divergence**2
+    if ceiling < _INF:
+        room = ceiling - divergence
+        h += math.log((ceiling - rho) / room)
+        first += 1.0 / room
+        second += 1.0 / room**2
+    return h, first, second
+
+
+@_exact
+def _advance_moments(spec, frame, rho, work):
+    """First guess of α from the variance: D ≈ β² Var d / (2 φ''(1)) for small ρ."""
+    mean = work[SHIFT] + work[SUMS + 1] / work[SUMS]
+    offset = work[SUMS + 1] / work[SUMS]
+    variance = work[SUMS + 2] / work[SUMS] - offset * offset
+    if variance <= 1e-6 * offset * offset and work[SHIFT] != mean:
+        work[SHIFT] = mean  # once more about the mean: the digits have cancelled
+        return
+    work[STATUS] = SEARCH
+    work[BETA] = math.sqrt(2.0 * spec.curvature * rho / max(variance, 1e-300))
+    if spec.straight:
+        _go_strict(spec, frame, work)
+    elif spec.code != KL:
+        _enter(spec, frame, mean, work)
+
+
+@_exact
+def _advance_chi2(frame, rho, work):
+    """The next threshold η of p ∝ (d − η)₊.
+
+    On a fixed active set of mass B, mean m and variance v, D = ρ means
+    m − η = sqrt(v / (B(1 + ρ) − 1)).  Dropping what falls below η and solving again
+    gives a growing sequence of η that never passes the optimum and ends at it.
+    """
+    eta = work[LEVEL]
+    mass = work[SUMS] * frame.unit
+    offset = work[SUMS + 1] / work[SUMS] if work[SUMS] > 0.0 else 0.0
+    mean = work[SHIFT] + offset
+    second = work[SUMS + 2] / work[SUMS] if work[SUMS] > 0.0 else 0.0
+    variance = second - offset * offset
+    room = mass * (1.0 + rho) - 1.0
+    if second > 16.0 * variance and work[SHIFT] != mean and mass > 0.0:
+        work[SHIFT] = mean  # once more about the mean: the digits have cancelled
+        return
+    if not (variance > 0.0 and room > 0.0):
+        if work[STATUS] == MOMENTS:
+            work[STATUS], work[KIND] = FILL, PEAK
+        else:  # the guess lay too high
+            work[STATUS], work[LEVEL] = MOMENTS, -_INF
+        return
+    width = math.sqrt(variance / room)
+    work[LEVEL] = mean - width
+    work[NORM] = mass * width
+    work[SHIFT] = mean
+    # The set is settled if it did not change, or if the step is too small to be likely to
+    # have changed it; the weights are checked after they are written.
+    same = mass == work[LAST] or work[LEVEL] < frame.bottom
+    if same or abs(work[LEVEL] - eta) <= max(3e-7, 2.0 / frame.size) * width:
+        work[STATUS] = FILL
+    else:
+        work[STATUS] = SEARCH
+    work[LAST] = mass
+
+
+@_exact
+def _advance_kl(frame, rho, work):
+    """Halley's method on log β for K(β) = β ψ'(β) − ψ(β) = ρ, ψ(β) = log Σ w e^(β d)."""
+    total = work[SUMS] * frame.unit
+    m1, m2, m3 = (
+        work[SUMS + 1] / work[SUMS],
+        work[SUMS + 2] / work[SUMS],
+        work[SUMS + 3] / work[SUMS],
+    )
+    log_total = math.log(total)
+    divergence = m1 - log_total
+    work[NORM] = total
+    if _close_enough(divergence, rho):
+        work[STATUS] = FILL
+        return
+    if divergence < rho:
+        work[LO] = work[BETA]
+        if work[BETA] >= _HUGE:
+            work[STATUS] = FILL
+            return
+    else:
+        work[HI] = work[BETA]
+    step = math.nan
+    variance = m2 - m1 * m1
+    if variance > 0.0 and 0.0 < divergence < frame.ceiling:
+        h, first, second = _logit_terms(divergence, rho, frame.ceiling)
+        bend = 2.0 * variance + m3 - 3.0 * m1 * m2 + 2.0 * m1**3
+        slope = variance * first
+        step = -h / slope
+        halley = 1.0 - 0.5 * h * (bend * first + variance**2 * second) / slope**2
+        if 0.5 < halley < 2.0:
+            step /= halley
+        if abs(step) * (1.0 - m1) <= 1e-5:
+            # Third order: the next error is below rounding, and so is that of the norm.
+            work[BETA] *= math.exp(step)
+            work[NORM] = math.exp(log_total + step * (m1 + 0.5 * step * (m1 + variance)))
+            work[STATUS] = FILL
+            return
+    if work[HI] - work[LO] <= 4.0 * _EPS * work[LO]:
+        work[STATUS] = FILL
+        return
+    work[BETA] = min(_next(work, work[BETA], step), _HUGE)
+
+
+@_exact
+def _advance_quantile(spec, frame, rho, work):
+    """Close in on the loss at which the target mass lies below (or above)."""
+    pivot = work[LEVEL]
+    below, equal, above = (
+        work[SUMS] * frame.unit,
+        work[SUMS + 1] * frame.unit,
+        work[SUMS + 2] * frame.unit,
+    )
+    under, over = work[SUMS + 3], work[SUMS + 4]
+    if spec.code == TOTAL_VARIATION:
+        target = rho
+        too_high, too_low = below > rho, below + equal < rho
+        share = (below + equal - rho) / equal if equal > 0.0 else 0.0
+    else:
+        target = 1.0 - spec.k
+        too_high, too_low = above + equal < spec.k, above > spec.k
+        share = (spec.k - above) / (equal * spec.k) if equal > 0.0 else 0.0
+    # Rounding of the masses can leave nothing on the side that should be searched.
+    if (too_high and under == -_INF) or (too_low and over == _INF):
+        too_high = too_low = False
+    if not (too_high or too_low):
+        work[KEEP] = max(share, 0.0)
+        work[STATUS] = FILL
+        return
+    if too_high:
+        work[HI], work[XHI] = under, below
+    else:
+        work[LO], work[XLO] = over, below + equal
+    lo, hi = work[LO], work[HI]
+    turn = work[ROUND] % 4.0
+    if turn == 3.0:  # halve the doubles in between: at most 64 times
+        middle = (np.float64(-lo).view(np.int64) + np.float64(-hi).view(np.int64)) >> 1
+        pivot = -np.int64(middle).view(np.float64)
+    elif turn == 2.0 or work[XHI] <= work[XLO]:
+        pivot = lo + 0.5 * (hi - lo)
+    else:
+        part = (target - work[XLO]) / (work[XHI] - work[XLO])
+        pivot = lo + part * (hi - lo)
+    work[LEVEL] = max(min(pivot, hi), lo)
+
+
+@_exact
+def _lagrangian(spec, rho, beta, x, total, first, divergence):
+    """The dual value at the multipliers of (β, x): an upper bound on every feasible Σ p d."""
+    alpha, lam = 1.0 / beta, -(spec.origin + x) / beta
+    return first + lam * (1.0 - total) + alpha * (rho - divergence)
+
+
+@_exact
+def _tilt_step(total, slope):
+    """Newton's step in x towards E s = 1, on a log scale: s grows like an exponential."""
+    if not (slope > 0.0 and slope < _INF and total > 0.0):
+        return math.nan
+    return -math.log(total) * total / slope
+
+
+@_exact
+def _outer_step(rho, ceiling, divergence, slope):
+    """Newton's step in a logarithmic variable in which D has this slope."""
+    if slope == 0.0 or not 0.0 < divergence < ceiling:
+        return math.nan
+    h, first, _ = _logit_terms(divergence, rho, ceiling)
+    return -h / (slope * first)
+
+
+@_exact
+def _advance_curve(spec, frame, rho, work):
+    """Newton's method on (log β, x) for E s = 1 and E φ(s) = ρ at once.
+
+    Differentiating along E s = 1 gives dD/d log β = β² (E s'd² − (E s'd)²/E s').
+    """
+    beta, x, unit = work[BETA], work[LEVEL], frame.unit
+    total, divergence = work[SUMS] * unit, work[SUMS + 2] * unit
+    a0, a1, a2 = work[SUMS + 3] * unit, work[SUMS + 4] * unit, work[SUMS + 5] * unit
+    if abs(1.0 - total) <= 2e-13 and _close_enough(divergence, rho):
+        work[STATUS] = DONE
+        return
+    if work[ROUND] > 30.0:
+        _go_strict(spec, frame, work)
+        return
+    to_one = _tilt_step(total, a0)
+    at_one = divergence + (x * a0 + beta * a1) * to_one
+    if not (abs(1.0 - total) < 0.2 and 0.0 < at_one < _INF):  # mend E s first, at this β
+        if total < 1.0:
+            work[XLO] = x
+        else:
+            work[XHI] = x
+        _set_tilt(work, x + to_one)
+        return
+    if abs(at_one - divergence) <= 0.1 * abs(at_one - rho):
+        if at_one < rho:
+            work[LO] = beta
+        else:
+            work[HI] = beta
+    step = _outer_step(rho, frame.ceiling, at_one, beta * beta * (a2 - a1 * a1 / a0))
+    new = min(_next(work, beta, step), _HUGE)
+    _open_tilt(spec, frame, work)
+    move = to_one - (new - beta) * a1 / a0
+    bound = 0.75 * ((work[XHI] if move > 0.0 else work[XLO]) - x)
+    if abs(move) > abs(bound):  # stay inside the bracket: a shorter step, in β too
+        new = beta + (new - beta) * (bound / move)
+        move = bound
+    work[BETA] = new
+    work[LEVEL] = x + move
+
+
+@_exact
+def _advance_strict(spec, frame, rho, work):
+    """Bisection in β around bisection in x, for φ where Newton's method does not settle.
+
+    Where φ has straight pieces, s jumps: E s = 1 and E φ(s) = ρ then hold only for a
+    mixture of the weights on both sides of the jump.  D is convex, so mixing by linear
+    interpolation stays inside the ball, and on a straight piece it is exact.
+    """
+    beta, x, unit = work[BETA], work[LEVEL], frame.unit
+    total, first, divergence = (
+        work[SUMS] * unit,
+        work[SUMS + 1] * unit,
+        work[SUMS + 2] * unit,
+    )
+    end = END_HI if total >= 1.0 else END_LO
+    if work[PHASE] == 1.0:
+        end = END_LO
+    elif work[PHASE] == 2.0:
+        end = END_HI
+    work[XLO if end == END_LO else XHI] = x
+    work[end], work[end + 1], work[end + 2] = total, first, divergence
+    if work[PHASE] == 1.0:  # both ends first
+        work[PHASE], work[LEVEL] = 2.0, work[XHI]
+        return
+    xlo, xhi = work[XLO], work[XHI]
+    converged = abs(total - 1.0) <= 1e-14
+    if not converged and xhi - xlo > 2.0 * _EPS * max(abs(xlo), abs(xhi)):
+        newton = x + _tilt_step(total, work[SUMS + 3] * unit)
+        good = work[PHASE] > 2.0 and abs(total - 1.0) < 0.25 * work[RESIDUAL]
+        work[RESIDUAL] = abs(total - 1.0)
+        work[PHASE] = 3.0
+        work[LEVEL] = newton if (good and xlo < newton < xhi) else 0.5 * (xlo + xhi)
+        return
+    # E s = 1 at this β, by a mixture of both ends if need be.
+    lo_end, hi_end = END_LO, END_HI
+    if converged:
+        lo_end = hi_end = end
+        xlo = xhi = x
+    share = 0.0
+    if work[hi_end] > work[lo_end]:
+        share = (1.0 - work[lo_end]) / (work[hi_end] - work[lo_end])
+        share = max(min(share, 1.0), 0.0)
+    mixed = (1.0 - share) * work[lo_end + 2] + share * work[hi_end + 2]
+    dual = min(
+        _lagrangian(spec, rho, beta, xlo, work[lo_end], work[lo_end + 1], work[lo_end + 2]),
+        _lagrangian(spec, rho, beta, xhi, work[hi_end], work[hi_end + 1], work[hi_end + 2]),
+    )
+    corner = CORNER_LO if mixed <= rho else CORNER_HI
+    work[corner], work[corner + 1], work[corner + 2] = beta, xlo, xhi
+    work[corner + 3], work[corner + 4], work[corner + 5] = share, mixed, dual
+    work[LO if corner == CORNER_LO else HI] = beta
+    lo, hi = work[LO], work[HI]
+    closed = lo > 0.0 and hi < _INF and hi - lo <= 2.0 * _EPS * hi
+    if _close_enough(mixed, rho) or closed or (beta >= _HUGE and mixed <= rho):
+        _mix(rho, work, corner, closed)
+        work[STATUS] = FILL
+        return
+    work[BETA] = _next(work, beta, math.nan)
+    _open_tilt(spec, frame, work)
+    work[PHASE], work[LEVEL] = 1.0, work[XLO]
+
+
+@_exact
+def _mix(rho, work, corner, closed):
+    """Weights of the feasible and the infeasible corner such that D ≤ ρ."""
+    share = 0.0 if corner == CORNER_LO else 1.0
+    work[DUAL] = work[corner + 5]
+    if closed:
+        below, above = work[CORNER_LO + 4], work[CORNER_HI + 4]
+        share = (rho - below) / (above - below)
+        work[DUAL] = min(work[CORNER_LO + 5], work[CORNER_HI + 5])
+    for side in range(2):
+        place = CORNER_LO if side == 0 else CORNER_HI
+        part = 1.0 - share if side == 0 else share
+        mix = MIX + 6 * side
+        work[mix], work[mix + 3] = part * (1.0 - work[place + 3]), part * work[place + 3]
+        work[mix + 1] = work[mix + 4] = work[place]
+        work[mix + 2], work[mix + 5] = work[place + 1], work[place + 2]
+    work[BETA], work[LEVEL] = work[corner], work[corner + 1]
+
+
+@_exact
+def _advance_power(spec, frame, rho, work):
+    """Newton's method on (log c, log β), where x = β d ± β c.
+
+    For these φ, s is a power of x, or close to one: it has a pole or a zero at a distance c
+    from the largest loss.  Scaling β at fixed c then scales s, and E s = 1 is one step
+    away; what remains is one equation for c, from ∞ (ρ = 0) down to 0 (the largest loss).
+    """
+    beta, x, unit = work[BETA], work[LEVEL], frame.unit
+    total, divergence = work[SUMS] * unit, work[SUMS + 2] * unit
+    a0, a1, a2 = work[SUMS + 3] * unit, work[SUMS + 4] * unit, work[SUMS + 5] * unit
+    c = abs(x) / beta
+    off = abs(1.0 - total)
+    if off <= 2e-13:
+        at_end = c <= 1.0 / _HUGE and divergence < rho
+        if at_end or _close_enough(divergence, rho):
+            work[STATUS] = DONE
+            return
+    if work[ROUND] > 100.0:
+        _go_strict(spec, frame, work)
+        return
+    # In log β, where x scales, E s and D have slopes E s'x and E t s'x.
+    to_one = max(min(-math.log(total) * total / a1, 5.0), -5.0)
+    at_one = divergence + (spec.origin * a1 + a2) * to_one
+    if not (abs(1.0 - total) < 0.2 and 0.0 < at_one < _INF):  # mend E s first, at this c
+        work[BETA] = min(beta * math.exp(to_one), _HUGE)
+        work[LEVEL] = math.copysign(c * work[BETA], x)
+        return
+    if off <= 1e-9 and abs(at_one - rho) <= 1e-12 * rho:
+        # Losses with too few digits between them for E s = 1: divide by E s instead.
+        work[MIX], work[MIX + 1], work[MIX + 2], work[NORM] = 1.0, beta, x, total
+        work[DUAL] = _lagrangian(spec, rho, beta, x, total, work[SUMS + 1] * unit, divergence)
+        work[STATUS], work[PHASE] = FILL, 1.0
+        return
+    if off <= 1e-6 and off * off <= 0.01 * abs(at_one - rho):  # the sign is certain
+        corner = CORNER_LO if at_one < rho else CORNER_HI
+        work[HI if at_one < rho else LO] = c
+        work[corner], work[corner + 1], work[corner + 2] = beta, x, x
+        work[corner + 3], work[corner + 4] = 0.0, at_one
+        work[corner + 5] = _lagrangian(spec, rho, beta, x, total, work[SUMS + 1] * unit, divergence)
+        if work[LO] > work[HI]:  # rounding can put them the wrong way round
+            work[LO], work[HI] = 0.0, _INF
+        elif 0.0 < work[HI] - work[LO] <= 4.0 * _EPS * work[LO]:
+            # Steep powers: one more bit of c moves D across ρ. A mixture lies in between.
+            _mix(rho, work, corner, True)
+            work[STATUS], work[PHASE] = FILL, 1.0
+            return
+    follow = -x * a0 / a1  # d log β / d log c along E s = 1
+    slope = x * (a1 - a2 * a0 / a1)
+    step = _outer_step(rho, frame.ceiling, at_one, slope)
+    new = max(_next(work, c, step), 1.0 / _HUGE)
+    work[BETA] = min(beta * math.exp(to_one + follow * math.log(new / c)), _HUGE)
+    work[LEVEL] = math.copysign(new * work[BETA], x)
+
+
+@_exact
+def _check_fill(spec, rho, work):
+    """Whether the weights sum to one and, for χ², lie on the ball as predicted."""
+    work[STATUS] = DONE
+    mass = work[SUMS]
+    if work[KIND] != INNER or work[KEEP] == _RESCALED:
+        return
+    if spec.code == CHI2 and work[ROUND] < 60.0:  # the active set was a prediction
+        if abs(mass - 1.0) > 1e-9 or not _close_enough(work[SUMS + 2], rho):
+            work[STATUS] = SEARCH
+            return
+    if abs(mass - 1.0) > 2e-13:
+        # Losses with few digits between them leave the norm with fewer than it needs.
+        work[NORM] *= mass
+        work[KEEP] = _RESCALED
+        work[STATUS] = FILL
+
+
+@_exact
+def advance(spec, frame, rho, work):
+    """Turn the sums of a sweep into what the next sweep has to do."""
+    work[ROUND] += 1.0
+    if work[ROUND] > _PATIENCE:
+        work[STATUS], work[KIND] = DONE, LOST
+    elif work[STATUS] == FILL:
+        _check_fill(spec, rho, work)
+    elif spec.code == CHI2:
+        _advance_chi2(frame, rho, work)
+    elif work[STATUS] == MOMENTS:
+        _advance_moments(spec, frame, rho, work)
+    elif spec.code == KL:
+        _advance_kl(frame, rho, work)
+    elif spec.code == TOTAL_VARIATION or spec.code == CVAR:
+        _advance_quantile(spec, frame, rho, work)
+    elif work[PHASE] > 0.0:
+        _advance_strict(spec, frame, rho, work)
+    elif spec.origin != 0.0:
+        _advance_power(spec, frame, rho, work)
+    else:
+        _advance_curve(spec, frame, rho, work)
+
+
+@_exact
+def multipliers(spec, frame, rho, work):
+    """(α, λ) in units of d."""
+    if work[KIND] == PEAK:
+        return 0.0, 0.0
+    if work[KIND] == BASE:
+        return (_INF, work[SUMS + 1]) if frame.bottom < 0.0 else (0.0, 0.0)
+    if spec.code == CHI2:
+        return 0.5 * work[NORM], work[LEVEL] + work[NORM]
+    if spec.code == KL:
+        return 1.0 / work[BETA], math.log(work[NORM]) / work[BETA]
+    if spec.code == TOTAL_VARIATION:
+        return -work[LEVEL], 0.5 * work[LEVEL]
+    if spec.code == CVAR:
+        return 0.0, work[LEVEL]
+    return 1.0 / work[BETA], -(spec.origin + spec.slope_one + work[LEVEL]) / work[BETA]
+
+
+@_entry
+def conclude(spec, frame, rho, work):
+    """Value, divergence and duality gap of the weights written by the last sweep."""
+    mass, first, divergence, dual = work[SUMS], work[SUMS + 1], work[SUMS + 2], work[SUMS + 3]
+    curved = work[KIND] == INNER and spec.code not in (CHI2, KL, TOTAL_VARIATION, CVAR)
+    if curved and work[PHASE] == 0.0:  # the weights are those of a search
+        mass, first, divergence = mass * frame.unit, first * frame.unit, divergence * frame.unit
+    alpha, lam = multipliers(spec, frame, rho, work)
+    value = first / mass
+    if work[KIND] == BASE:
+        divergence, dual = 0.0, value
+    elif work[KIND] == PEAK:
+        divergence, dual, value = frame.ceiling, 0.0, 0.0
+    elif spec.code == CHI2:
+        # With s = (d − η)₊/(2α): α φ*(t) = α (s² − 1), so the dual is η + α (2 + ρ + D).
+        dual = work[LEVEL] + alpha * (2.0 + rho + divergence)
+    elif spec.code == KL:
+        divergence = max(work[BETA] * value - math.log(work[NORM]), 0.0)
+        dual = alpha * rho + lam
+    elif spec.code == TOTAL_VARIATION:
+        dual += alpha * rho
+    elif spec.code == CVAR:
+        dual = lam + dual / spec.k
+    elif work[PHASE] > 0.0:
+        dual = work[DUAL]
+    else:
+        dual = _lagrangian(spec, rho, work[BETA], work[LEVEL], mass, first, divergence)
+    inv, top = frame.inv, frame.top
+    gap = max(dual - value, 0.0)
+    return Answer(
+        NOT_SOLVED if work[KIND] == LOST else OK,
+        (top + value) / inv,
+        divergence,
+        alpha / inv,
+        (top + lam) / inv,
+        gap / inv,
+        int(work[ROUND]),
+    )
+
+
+# -- the loop --------------------------------------------------------------------------
+
+
+@_entry
+def gather(spec, frame, rho, work, parts):
+    """Add up the sums of all chunks, in order, and decide what comes next."""
+    selecting = work[STATUS] == SEARCH and (spec.code == TOTAL_VARIATION or spec.code == CVAR)
+    work[SUMS : SUMS + 6] = 0.0
+    if selecting:
+        work[SUMS + 3], work[SUMS + 4] = -_INF, _INF
+    for row in parts:
+        work[SUMS] += row[0]
+        work[SUMS + 1] += row[1]
+        work[SUMS + 2] += row[2]
+        if selecting:
+            work[SUMS + 3] = max(work[SUMS + 3], row[3])
+            work[SUMS + 4] = min(work[SUMS + 4], row[4])
+        else:
+            work[SUMS + 3] += row[3]
+            work[SUMS + 4] += row[4]
+            work[SUMS + 5] += row[5]
+    advance(spec, frame, rho, work)
+
+
+@_entry
+def chunk_count(size):
+    return (size + CHUNK - 1) // CHUNK
+
+
+@_entry
+def sample_stride(spec, size):
+    """Every how many losses a first guess is made from; zero if it is not worth it."""
+    if size < SAMPLE_FROM or (spec.straight and spec.code == CUSTOM):
+        return 0
+    return size // (SAMPLE_FROM // 4)
+
+
+@_entry
+def solve(spec, z, b, rho, work, out):
+    """Write the worst-case weights of the losses z into `out`.
+
+    z, out: contiguous float64 arrays of one length; b: raw base weights, or an array of
+    length zero for equal weights; work: at least WORK float64 numbers of scratch space.
+
+    Many losses are solved twice: first a regular sample of them, whose multipliers are
+    within a percent or so of the right ones, then all of them.
+    """
+    stride = sample_stride(spec, z.size)
+    answer = Answer(OK, 0.0, 0.0, _INF, 0.0, 0.0, 0)
+    for last in range(stride == 0, 2):
+        losses, base, weights = z, b, out
+        if not last:
+            size = (z.size + stride - 1) // stride
+            losses, weights = np.empty(size), np.empty(size)
+            base = np.empty(min(size, b.size))
+            for i in range(size):
+                losses[i] = z[i * stride]
+            for i in range(base.size):
+                base[i] = b[i * stride]
+        chunks = chunk_count(losses.size)
+        parts = np.empty((chunks, 6))
+        survey_range(losses, base, 0, chunks, parts)
+        surveyed = gather_survey(parts)
+        if surveyed[0] != 0.0:
+            return Answer(NOT_FINITE, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+        if surveyed[4] == 0.0:  # a sample without any mass
+            continue
+        frame = make_frame(spec, losses.size, surveyed)
+        begin(spec, frame, rho, answer.alpha, answer.lam, work)
+        while work[STATUS] != DONE:
+            sweep_range(spec, frame, losses, base, rho, work, weights, 0, chunks, parts)
+            gather(spec, frame, rho, work, parts)
+        answer = conclude(spec, frame, rho, work)
+    return answer

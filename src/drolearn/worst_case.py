@@ -1,0 +1,288 @@
+"""The worst case of a vector of losses: the heart of the library.
+
+    R = max { Σ pₙ zₙ : Σ bₙ φ(pₙ/bₙ) ≤ ρ, Σ pₙ = 1, p ≥ 0 }
+
+Losses in, weights and a certificate out.  Everything else feeds this or uses it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from drolearn import _kernels
+from drolearn.divergence import Divergence, as_divergence
+
+__all__ = ["WorstCase", "worst_case"]
+
+Array = NDArray[np.float64]
+
+# Compiled code reads equal base weights as an array without elements.
+_EQUAL = np.empty(0)
+# Fewer losses than this are solved faster than a second thread is told about them.
+_THREADS_FROM = 1 << 17
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorstCase:
+    """The worst reweighting of some losses within a ball, with its certificate.
+
+    Attributes
+    ----------
+    weights : array of shape (n,)
+        p*, float64, summing to one; exact zeros where the optimum has them.
+    value : float
+        The robust loss Σ p* z.
+    achieved : float
+        D(P*, B), at most `rho`.
+    alpha, lam : float
+        The multipliers of the ball and of Σ p = 1.  p = b (φ')⁻¹((z − λ)/α) where that is
+        positive; α = 0 where the ball is large enough for all mass to lie on the largest
+        loss, and α = ∞ for ρ = 0.
+    gap : float
+        Duality gap: no weights in the ball have a loss above value + gap.
+    rho : float
+        The radius that was asked for.
+    divergence : Divergence
+        The divergence that was asked for.
+    """
+
+    weights: Array
+    value: float
+    achieved: float
+    alpha: float
+    lam: float
+    gap: float
+    rho: float
+    divergence: Divergence
+
+    def __repr__(self) -> str:
+        return (
+            f"WorstCase(value={self.value:.6g}, achieved={self.achieved:.6g}, "
+            f"rho={self.rho:.6g}, gap={self.gap:.2g}, n={self.weights.size}, "
+            f"divergence={self.divergence!r})"
+        )
+
+
+def worst_case(
+    losses: ArrayLike,
+    rho: float = 0.1,
+    divergence: str | Divergence = "chi2",
+    base: ArrayLike | None = None,
+    *,
+    n_jobs: int | None = None,
+) -> WorstCase:
+    """The worst average of the losses over all weights within a φ-divergence ball.
+
+    Solves max { Σ p z : Σ b φ(p/b) ≤ ρ, Σ p = 1, p ≥ 0 } exactly, in time proportional to
+    the number of losses, and returns the weights with a duality gap as certificate.
+
+    Parameters
+    ----------
+    losses : array-like of shape (n,)
+        Finite numbers z.  float64 arrays are read in place; others are converted.
+    rho : float, default=0.1
+        Radius ρ ≥ 0 of the ball.  0 gives the average, `math.inf` the largest loss.
+    divergence : str or Divergence, default="chi2"
+        A name or an object, see :mod:`drolearn.divergence`.
+    base : array-like of shape (n,), optional
+        Weights b ≥ 0 of the rows, of any sum; equal if not given.  A row of weight 2 counts
+        like the same row twice, one of weight 0 like no row.
+    n_jobs : int, optional
+        Threads for large inputs: None for one, -1 for all processors.  The result is the
+        same to the bit.
+
+    Returns
+    -------
+    WorstCase
+        With `weights`, `value`, `achieved`, `alpha`, `lam` and `gap`.
+
+    Examples
+    --------
+    >>> from drolearn import worst_case
+    >>> wc = worst_case([0.1, 0.2, 0.3, 4.0], rho=0.5)
+    >>> wc.weights.round(3)
+    array([0.137, 0.148, 0.159, 0.556])
+    >>> round(wc.value, 3), round(wc.achieved, 12)
+    (2.315, 0.5)
+    >>> worst_case([0.1, 0.2, 0.3, 4.0], rho=5.0).weights  # a ball this large has it all
+    array([0., 0., 0., 1.])
+    >>> worst_case([1.0, 2.0], rho=0.1, divergence="kl", base=[3, 1]).weights.round(3)
+    array([0.543, 0.457])
+    """
+    z = _as_losses(losses)
+    kind = as_divergence(divergence)
+    radius = _as_radius(rho)
+    b = _EQUAL if base is None else _as_base(base, z.size)
+    out = np.empty(z.size)
+    work = np.empty(_kernels.WORK)
+    threads = 1 if n_jobs is None or z.size < _THREADS_FROM else _thread_count(n_jobs)
+    if threads > 1:
+        answer = _solve_threaded(kind.spec, z, b, radius, work, out, threads)
+    else:
+        answer = _kernels.solve(kind.spec, z, b, radius, work, out)
+    if answer.status == _kernels.NOT_FINITE:
+        raise ValueError(_not_finite(z))
+    if answer.status == _kernels.NOT_SOLVED:
+        raise RuntimeError(
+            f"No worst case was found for {kind!r} with rho={radius!r} after {answer.sweeps} "
+            f"passes over the losses; for a custom divergence, check that dphi_inverse grows."
+        )
+    return WorstCase(
+        out,
+        answer.value,
+        answer.achieved,
+        answer.alpha,
+        answer.lam,
+        answer.gap,
+        radius,
+        kind,
+    )
+
+
+# -- threads ---------------------------------------------------------------------------
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _forget_pool() -> None:
+    """A forked process has the pool but not its threads."""
+    global _pool
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _get_pool() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="drolearn")
+    return _pool
+
+
+def _thread_count(n_jobs: int) -> int:
+    from joblib import effective_n_jobs
+
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise ValueError(
+            f"The 'n_jobs' parameter must be None or an integer other than 0. "
+            f"Got {n_jobs!r} instead."
+        )
+    return effective_n_jobs(int(n_jobs))
+
+
+def _solve_threaded(
+    spec: _kernels.Spec, z: Array, b: Array, rho: float, work: Array, out: Array, threads: int
+) -> _kernels.Answer:
+    """The loop of `_kernels.solve` with the chunks of each sweep shared out to threads."""
+    pool = _get_pool()
+    chunks = _kernels.chunk_count(z.size)
+    bounds = [chunks * i // threads for i in range(threads + 1)]
+    ranges = list(pairwise(bounds))
+    parts = np.empty((chunks, 6))
+
+    def share(task, *arguments) -> None:
+        others = [pool.submit(task, *arguments, *ends, parts) for ends in ranges[1:]]
+        try:
+            task(*arguments, *ranges[0], parts)
+        finally:  # also on Ctrl-C: nobody may write to `out` after we are gone
+            for other in others:
+                other.result()
+
+    alpha, lam = math.inf, 0.0
+    stride = _kernels.sample_stride(spec, z.size)
+    sample, base = z[::stride].copy(), b[::stride].copy()
+    if base.size == 0 or base.any():
+        start = _kernels.solve(spec, sample, base, rho, work, np.empty(sample.size))
+        alpha, lam = start.alpha, start.lam
+    share(_kernels.survey_range, z, b)
+    surveyed = _kernels.gather_survey(parts)
+    if surveyed[0] != 0.0:
+        return _kernels.Answer(_kernels.NOT_FINITE, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    frame = _kernels.make_frame(spec, z.size, surveyed)
+    _kernels.begin(spec, frame, rho, alpha, lam, work)
+    while work[_kernels.STATUS] != _kernels.DONE:
+        share(_kernels.sweep_range, spec, frame, z, b, rho, work, out)
+        _kernels.gather(spec, frame, rho, work, parts)
+    return _kernels.conclude(spec, frame, rho, work)
+
+
+# -- what may be given -----------------------------------------------------------------
+
+
+def _as_vector(parameter: str, values: ArrayLike) -> Array:
+    """A contiguous float64 vector, copied only if it is not one already."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        try:
+            if array.dtype.kind == "c":
+                raise TypeError
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"The '{parameter}' parameter must hold real numbers. "
+                f"Got an array of type {array.dtype} instead."
+            ) from None
+    if array.ndim != 1:
+        raise ValueError(
+            f"The '{parameter}' parameter must be one-dimensional. "
+            f"Got an array of shape {array.shape} instead; use .ravel() if that is meant."
+        )
+    return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def _as_losses(losses: ArrayLike) -> Array:
+    z = _as_vector("losses", losses)
+    if z.size == 0:
+        raise ValueError("The 'losses' parameter must hold at least one number. Got none instead.")
+    return z
+
+
+def _as_radius(rho: float) -> float:
+    try:
+        radius = float(rho)
+    except (TypeError, ValueError):
+        radius = math.nan
+    if not radius >= 0.0:
+        raise ValueError(
+            f"The 'rho' parameter must be a number of at least 0. Got {rho!r} instead."
+        )
+    return radius
+
+
+def _as_base(base: ArrayLike, size: int) -> Array:
+    b = _as_vector("base", base)
+    if b.size != size:
+        raise ValueError(
+            f"The 'base' parameter must have one weight for each of the {size} losses. "
+            f"Got {b.size} instead."
+        )
+    low, high = b.min(), b.max()
+    if not (low >= 0.0 and high < math.inf):
+        wrong = np.flatnonzero(~((b >= 0.0) & (b < math.inf)))[0]
+        raise ValueError(
+            f"The 'base' parameter must hold finite weights of at least 0. "
+            f"Got {b[wrong]} at index {wrong} instead."
+        )
+    if high == 0.0:
+        raise ValueError("The 'base' parameter must have a positive sum. Got only zeros instead.")
+    if not 1e-100 < high < 1e100:  # sums of the raw weights must neither overflow nor vanish
+        b = np.ldexp(b, -math.frexp(high)[1])
+    return b
+
+
+def _not_finite(z: Array) -> str:
+    nan, infinite = int(np.isnan(z).sum()), int(np.isinf(z).sum())
+    first = int(np.flatnonzero(~np.isfinite(z))[0])
+    return (
+        f"The 'losses' parameter must hold finite numbers. Got {nan} NaN and {infinite} infinite "
+        f"of {z.size} instead, the first at index {first} ({z[first]})."
+    )

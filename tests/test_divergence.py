@@ -1,0 +1,208 @@
+"""What divergences say of themselves, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from drolearn import KL, ChiSquare, CressieRead, CVaR, Divergence, ReverseKL, worst_case
+from drolearn import _kernels as kernels
+from drolearn.divergence import as_divergence
+from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, name
+
+GRID = np.exp(np.linspace(-8.0, 8.0, 201))
+
+
+@pytest.mark.parametrize("divergence", BALLS, ids=name)
+def test_facts(divergence):
+    assert divergence.phi(1.0) == 0.0
+    assert (divergence.phi(GRID) >= -1e-15).all()
+    near_zero, near_infinity = 1e-150, 1e150
+    if math.isfinite(divergence.phi_zero):
+        assert float(divergence.phi(near_zero)) == pytest.approx(divergence.phi_zero, abs=1e-3)
+    else:
+        assert divergence.phi(near_zero) > 10.0
+    if math.isfinite(divergence.slope_infinity):
+        slope = divergence.phi(near_infinity) / near_infinity
+        assert slope == pytest.approx(divergence.slope_infinity, rel=1e-2)
+    if divergence.strictly_convex:
+        h = 1e-4
+        bend = (divergence.phi(1.0 + h) + divergence.phi(1.0 - h)) / h**2
+        assert bend == pytest.approx(divergence.curvature, rel=1e-3)
+
+
+@pytest.mark.parametrize("divergence", ALL, ids=name)
+def test_compiled_phi_is_the_same(divergence):
+    for s in GRID[(GRID < 1.9) | (divergence not in ALL[-2:])]:
+        compiled = kernels.phi_of(divergence.spec, s)
+        assert compiled == pytest.approx(float(divergence.phi(s)), rel=1e-13, abs=1e-15)
+    assert kernels.phi_of(divergence.spec, 0.0) == divergence.phi_zero
+
+
+@pytest.mark.parametrize("k", [0.0, 1.0])
+def test_cressie_read_contains_its_limits(k):
+    z = np.random.default_rng(0).standard_normal(100)
+    limit = worst_case(z, 0.3, KL() if k else ReverseKL())
+    assert np.array_equal(worst_case(z, 0.3, CressieRead(k)).weights, limit.weights)
+    for step in (1e-7, -1e-7):
+        close = worst_case(z, 0.3, CressieRead(k + step))
+        np.testing.assert_allclose(close.weights, limit.weights, rtol=1e-4)
+
+
+def test_cressie_read_two_is_half_of_chi_square():
+    """Two solvers that share no formula: the general one and that of χ²."""
+    rng = np.random.default_rng(0)
+    for rho in (1e-4, 0.1, 3.0):
+        for size in (5, 1000, 60_000):
+            z = rng.exponential(size=size)
+            one, other = worst_case(z, rho, CressieRead(2)), worst_case(z, 2.0 * rho, ChiSquare())
+            np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-15)
+            assert one.value == pytest.approx(other.value, rel=1e-13)
+
+
+def test_custom_equals_built_in():
+    z = np.random.default_rng(3).exponential(size=2000)
+    for rho in (1e-6, 0.05, 2.0):
+        for custom, built_in in ((CUSTOM_KL, "kl"), (CUSTOM_BURG, "reverse-kl")):
+            one, other = worst_case(z, rho, custom), worst_case(z, rho, built_in)
+            np.testing.assert_allclose(one.weights, other.weights, rtol=1e-7, atol=1e-18)
+
+
+def test_custom_phi_needs_no_normalisation():
+    """S log s differs from KL's φ by s − 1, which sums to zero over any weights."""
+    plain = Divergence.custom(
+        lambda s: s * math.log(s),
+        lambda s: math.log(s) + 1.0,
+        lambda t: math.exp(t - 1.0),
+        phi_zero=0.0,
+    )
+    z = np.random.default_rng(4).standard_normal(50)
+    one, other = worst_case(z, 0.2, plain), worst_case(z, 0.2, "kl")
+    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-9)
+    np.testing.assert_allclose(
+        one.weights, np.exp((z - one.lam) / one.alpha - 1.0) / 50.0, rtol=1e-9
+    )
+
+
+def test_custom_of_straight_pieces_equals_total_variation():
+    straight = Divergence.custom(
+        lambda s: 0.5 * abs(s - 1.0),
+        lambda s: 0.5 if s > 1.0 else -0.5,
+        lambda t: 0.0 if t < -0.5 else 1.0 if t <= 0.5 else math.inf,
+        strictly_convex=False,
+    )
+    z = np.random.default_rng(5).standard_normal(40)
+    for rho in (0.01, 0.3, 0.9):
+        one, other = worst_case(z, rho, straight), worst_case(z, rho, "total-variation")
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-14)
+
+
+def test_equality_and_pickling():
+    assert ChiSquare() == ChiSquare()
+    assert CVaR(0.1) != CVaR(0.2)
+    assert len({KL(), KL(), CressieRead(3)}) == 2
+    z = np.arange(5.0)
+    for divergence in ALL:
+        copy = pickle.loads(pickle.dumps(divergence))
+        assert copy == divergence
+        again = worst_case(z, 0.1, copy)
+        assert np.array_equal(again.weights, worst_case(z, 0.1, divergence).weights)
+    local = Divergence.custom(lambda s: (s - 1) ** 2, lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
+    copy = cloudpickle.loads(cloudpickle.dumps(local))
+    assert worst_case(z, 0.1, copy).value == pytest.approx(worst_case(z, 0.1).value, rel=1e-12)
+    assert repr(local) == "Divergence.custom(name='custom')"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("chi", "chi2"),
+        ("KL", "kl"),
+        ("hellinge", "hellinger"),
+        ("total_variation", "total-variation"),
+    ],
+)
+def test_a_name_close_to_one_is_suggested(given, meant):
+    with pytest.raises(ValueError, match=rf"Got '{given}' instead\. Did you mean '{meant}'\?"):
+        worst_case([1.0, 2.0], divergence=given)
+
+
+@pytest.mark.parametrize("given", ["wasserstein", "", 3, None, ChiSquare])
+def test_other_names_are_refused(given):
+    with pytest.raises(ValueError, match=r"'divergence' parameter must be one of 'chi2', 'kl'"):
+        as_divergence(given)
+
+
+@pytest.mark.parametrize("level", [0.0, -0.1, 1.5, math.nan, "0.1", None, True])
+def test_cvar_refuses(level):
+    with pytest.raises(ValueError, match=r"'level' parameter of CVaR must be .* Got"):
+        CVaR(level)
+
+
+@pytest.mark.parametrize("k", [math.nan, math.inf, 101, "2", None])
+def test_cressie_read_refuses(k):
+    with pytest.raises(ValueError, match=r"'k' parameter of CressieRead must be .* Got"):
+        CressieRead(k)
+
+
+class TestCustomRefuses:
+    """A φ that makes no sense, with the point where it fails."""
+
+    def test_not_zero_at_one(self):
+        with pytest.raises(ValueError, match=r"phi\(1\) must be 0\. Got phi\(1\) = 1\.0 instead"):
+            Divergence.custom(lambda s: s * s, lambda s: 2 * s, lambda t: t / 2)
+
+    def test_not_convex(self):
+        with pytest.raises(ValueError, match=r"phi must be convex\. It is not at s = [0-9.e+-]+"):
+            Divergence.custom(
+                lambda s: math.sqrt(s) - 1.0, lambda s: 0.5 / math.sqrt(s), lambda t: 0.25 / t**2
+            )
+
+    def test_convex_only_in_parts(self):
+        with pytest.raises(ValueError, match=r"convex\. It is not at s = [0-9.e+-]+"):
+            Divergence.custom(
+                lambda s: (s - 1) ** 2 if s < 5 else 16.0,
+                lambda s: 2 * (s - 1) if s < 5 else 0.0,
+                lambda t: 1 + t / 2,
+            )
+
+    def test_nan(self):
+        with pytest.raises(ValueError, match=r"It is nan at s = "):
+            Divergence.custom(
+                lambda s: (s - 1) ** 2 if s > 0.1 else math.nan,
+                lambda s: 2 * (s - 1),
+                lambda t: 1 + t / 2,
+            )
+
+    def test_wrong_derivative(self):
+        with pytest.raises(ValueError, match=r"dphi must be the derivative of phi\. At s = "):
+            Divergence.custom(lambda s: (s - 1) ** 2, lambda s: s - 1, lambda t: 1 + t)
+
+    def test_wrong_inverse(self):
+        with pytest.raises(ValueError, match=r"dphi_inverse must undo dphi\. At s = "):
+            Divergence.custom(lambda s: (s - 1) ** 2, lambda s: 2 * (s - 1), lambda t: 1 + t)
+
+    def test_no_value_at_zero(self):
+        with pytest.raises(ValueError, match=r"phi\(0\.0\) is nan, so 'phi_zero'"):
+            Divergence.custom(
+                lambda s: s * math.log(s) - s + 1, lambda s: math.log(s), lambda t: math.exp(t)
+            )
+
+    def test_not_compilable(self):
+        with pytest.raises(ValueError, match=r"'phi' parameter must be a function of one float"):
+            Divergence.custom(
+                lambda s: sorted(globals())[0], lambda s: 2 * (s - 1), lambda t: 1 + t / 2
+            )
+
+    def test_not_a_function(self):
+        with pytest.raises(ValueError, match=r"'dphi' parameter must be a function of one float"):
+            Divergence.custom(lambda s: (s - 1) ** 2, 3.0, lambda t: 1 + t / 2)  # type: ignore[arg-type]
+
+
+def test_bent_example_is_what_it_says():
+    assert not CUSTOM_BENT.strictly_convex
+    np.testing.assert_allclose(CUSTOM_BENT.phi([0.0, 0.5, 1.0, 2.0, 3.0]), [0.75, 0.25, 0, 1, 3])
