@@ -165,7 +165,42 @@ def _extreme(name):
     return function
 
 
+def _arrive(typingctx, counter):
+    """Add one to counter[0], atomically."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        builder.atomic_rmw("add", array.data, ir.Constant(ir.IntType(64), 1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(counter), generate
+
+
+def _arrived(typingctx, counter):
+    """counter[0], atomically."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.load_atomic(array.data, "seq_cst", 8)
+
+    return types.int64(counter), generate
+
+
+def _give_way(typingctx, address):
+    """Call the C function int() at an address: the system's way to let others run."""
+
+    def generate(context, builder, signature, args):
+        function = ir.FunctionType(ir.IntType(32), [])
+        builder.call(builder.inttoptr(args[0], function.as_pointer()), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 _call: Any
+arrive: Any
+arrived: Any
+give_way: Any
 _smaller: Any
 _larger: Any
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -174,9 +209,13 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def _interpreted_call(address, x):
         return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(x)
 
-    _call = _interpreted_call
+    def _unavailable(*_):
+        raise RuntimeError("Threads need the compiler: unset NUMBA_DISABLE_JIT.")
+
+    _call, arrive, arrived, give_way = _interpreted_call, *([_unavailable] * 3)
 else:
     _call = intrinsic(_by_address)
+    arrive, arrived, give_way = intrinsic(_arrive), intrinsic(_arrived), intrinsic(_give_way)
     _smaller, _larger = intrinsic(_extreme("llvm.minnum")), intrinsic(_extreme("llvm.maxnum"))
 
 
@@ -406,7 +445,7 @@ def join_survey(a, b):
     return a[0] + b[0], min(a[1], b[1]), max(a[2], b[2]), peak, a[4] + b[4]
 
 
-@_entry
+@_exact
 def survey_range(z, b, first, last, parts):
     """Survey the chunks from `first` up to `last`, a row of `parts` for each."""
     known = -_INF
@@ -418,7 +457,7 @@ def survey_range(z, b, first, last, parts):
             parts[chunk, j] = row[j]
 
 
-@_entry
+@_exact
 def gather_survey(parts):
     """Add up the surveys of all chunks."""
     total = (0.0, _INF, -_INF, 0.0, 0.0)
@@ -427,7 +466,7 @@ def gather_survey(parts):
     return total
 
 
-@_entry
+@_exact
 def make_frame(spec, size, surveyed):
     """The scale of the losses, and the divergence at which only the largest is left."""
     low, high, peak, mass = surveyed[1], surveyed[2], surveyed[3], surveyed[4]
@@ -559,7 +598,7 @@ def _fill_level(frame, z, b, kind, out):
         out[i] = p
         mass += p
         first += p * d
-    return mass, first, 0.0, 0.0
+    return mass, first, 0.0, 0.0, 0.0, 0.0
 
 
 @_summing
@@ -584,7 +623,7 @@ def _fill_chi2(frame, z, b, eta, norm, out):
             first += b[i] * s * d
             divergence += b[i] * (s - 1.0) * (s - 1.0)
     unit = frame.unit
-    return mass * unit, first * unit, divergence * unit, 0.0
+    return mass * unit, first * unit, divergence * unit, 0.0, 0.0, 0.0
 
 
 @_summing
@@ -601,7 +640,7 @@ def _fill_kl(frame, z, b, beta, norm, out):
         out[i] = p
         mass += p
         first += p * d
-    return mass, first, 0.0, 0.0
+    return mass, first, 0.0, 0.0, 0.0, 0.0
 
 
 @_summing
@@ -622,7 +661,7 @@ def _fill_mixture(spec, frame, z, b, work, out):
         first += w * s * d
         if w > 0.0:
             divergence += w * phi(spec, s)
-    return mass, first, divergence, 0.0
+    return mass, first, divergence, 0.0, 0.0, 0.0
 
 
 @_summing
@@ -649,49 +688,58 @@ def _fill_quantile(spec, frame, z, b, rho, work, out):
         out[i] = w * s
         mass += w * s
         first += w * s * d
-    return mass, first, divergence, dual
+    return mass, first, divergence, dual, 0.0, 0.0
 
 
 # -- sweeps ----------------------------------------------------------------------------
 
 
-@_entry
-def sweep_range(spec, frame, z_all, b_all, rho, work, out_all, first, last, parts):
-    """Do what `work` asks of the chunks from `first` up to `last`: six sums for each."""
+@_exact
+def sweep_range(curves, spec, frame, z_all, b_all, rho, work, out_all, first, last, parts):
+    """Do what `work` asks of the chunks from `first` up to `last`: six sums for each.
+
+    `curves` is None for χ², KL, total variation and CVaR and 1 for all others, here and
+    below: the compiler leaves out whichever half is not needed, and a first call is faster.
+    """
     code, status, kind = spec.code, work[STATUS], work[KIND]
     beta, level = work[BETA], work[LEVEL]
     for chunk in range(first, last):
         start, stop = chunk * CHUNK, (chunk + 1) * CHUNK
         z, b, out = z_all[start:stop], b_all[start:stop], out_all[start:stop]
-        if status == FILL:
-            if kind != INNER:
-                part = _fill_level(frame, z, b, kind, out)
-            elif code == CHI2:
-                part = _fill_chi2(frame, z, b, level, work[NORM], out)
-            elif code == KL:
-                part = _fill_kl(frame, z, b, beta, work[NORM], out)
-            elif code in (TOTAL_VARIATION, CVAR):
-                part = _fill_quantile(spec, frame, z, b, rho, work, out)
-            else:
-                part = _fill_mixture(spec, frame, z, b, work, out)
-            row = (part[0], part[1], part[2], part[3], 0.0, 0.0)
-        elif status == MOMENTS or code == CHI2:
+        row = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        if status == FILL and kind != INNER:
+            row = _fill_level(frame, z, b, kind, out)
+        elif status == MOMENTS:
             row = _chi2_sums(frame, z, b, level, work[SHIFT])
-        elif code == KL:
-            row = _kl_sums(frame, z, b, beta)
-        elif code in (TOTAL_VARIATION, CVAR):
-            row = _quantile_sums(frame, z, b, level)
-        # The code as a constant: each of these loops is compiled for one divergence.
-        elif code == REVERSE_KL:
-            row = _curve_sums(REVERSE_KL, spec, frame, z, b, beta, level, out)
-        elif code == HELLINGER:
-            row = _curve_sums(HELLINGER, spec, frame, z, b, beta, level, out)
-        elif code == JENSEN_SHANNON:
-            row = _curve_sums(JENSEN_SHANNON, spec, frame, z, b, beta, level, out)
-        elif code == CRESSIE_READ:
-            row = _curve_sums(CRESSIE_READ, spec, frame, z, b, beta, level, out)
+        elif curves is None:
+            if code == CHI2:
+                if status == FILL:
+                    row = _fill_chi2(frame, z, b, level, work[NORM], out)
+                else:
+                    row = _chi2_sums(frame, z, b, level, work[SHIFT])
+            elif code == KL:
+                if status == FILL:
+                    row = _fill_kl(frame, z, b, beta, work[NORM], out)
+                else:
+                    row = _kl_sums(frame, z, b, beta)
+            elif status == FILL:
+                row = _fill_quantile(spec, frame, z, b, rho, work, out)
+            else:
+                row = _quantile_sums(frame, z, b, level)
         else:
-            row = _curve_sums(CUSTOM, spec, frame, z, b, beta, level, out)
+            # The code as a constant: these loops are compiled for one divergence each.
+            if status == FILL:
+                row = _fill_mixture(spec, frame, z, b, work, out)
+            elif code == REVERSE_KL:
+                row = _curve_sums(REVERSE_KL, spec, frame, z, b, beta, level, out)
+            elif code == HELLINGER:
+                row = _curve_sums(HELLINGER, spec, frame, z, b, beta, level, out)
+            elif code == JENSEN_SHANNON:
+                row = _curve_sums(JENSEN_SHANNON, spec, frame, z, b, beta, level, out)
+            elif code == CRESSIE_READ:
+                row = _curve_sums(CRESSIE_READ, spec, frame, z, b, beta, level, out)
+            else:
+                row = _curve_sums(code, spec, frame, z, b, beta, level, out)
         for j in range(6):
             parts[chunk, j] = row[j]
 
@@ -699,8 +747,8 @@ def sweep_range(spec, frame, z_all, b_all, rho, work, out_all, first, last, part
 # -- from sums to the next guess -------------------------------------------------------
 
 
-@_entry
-def begin(spec, frame, rho, alpha, lam, work):
+@_exact
+def begin(curves, spec, frame, rho, alpha, lam, work):
     """Settle the cases without a search, or start one.
 
     α and λ are multipliers found elsewhere, those of a sample, say; an infinite α stands
@@ -731,11 +779,11 @@ def begin(spec, frame, rho, alpha, lam, work):
         work[LEVEL] = max(min(pivot, 0.0), frame.bottom)
     elif known:
         work[BETA] = 1.0 / alpha
-        if spec.code == CHI2:
+        if curves is not None:
+            _enter(spec, frame, lam, work)
+        elif spec.code == CHI2:
             work[LEVEL] = lam - 2.0 * alpha
             work[SHIFT] = 0.5 * work[LEVEL]
-        elif spec.code != KL:
-            _enter(spec, frame, lam, work)
 
 
 @_exact
@@ -821,19 +869,27 @@ def _logit_terms(divergence, rho, ceiling):
 
 
 @_exact
-def _advance_moments(spec, frame, rho, work):
-    """First guess of α from the variance: D ≈ β² Var d / (2 φ''(1)) for small ρ."""
-    mean = work[SHIFT] + work[SUMS + 1] / work[SUMS]
+def _beta_of_moments(spec, rho, work):
+    """First guess of β = 1/α from the variance: D ≈ β² Var d / (2 φ''(1)) for small ρ."""
     offset = work[SUMS + 1] / work[SUMS]
     variance = work[SUMS + 2] / work[SUMS] - offset * offset
-    if variance <= 1e-6 * offset * offset and work[SHIFT] != mean:
-        work[SHIFT] = mean  # once more about the mean: the digits have cancelled
-        return
+    if variance <= 1e-6 * offset * offset:
+        work[SHIFT] += offset  # once more about the mean: the digits have cancelled
+        return 0.0
     work[STATUS] = SEARCH
-    work[BETA] = math.sqrt(2.0 * spec.curvature * rho / max(variance, 1e-300))
+    return math.sqrt(2.0 * spec.curvature * rho / variance)
+
+
+@_exact
+def _advance_moments(spec, frame, rho, work):
+    """The first point of a curve."""
+    mean = work[SHIFT] + work[SUMS + 1] / work[SUMS]
+    work[BETA] = _beta_of_moments(spec, rho, work)
+    if work[STATUS] == MOMENTS:
+        return
     if spec.straight:
         _go_strict(spec, frame, work)
-    elif spec.code != KL:
+    else:
         _enter(spec, frame, mean, work)
 
 
@@ -1169,10 +1225,10 @@ def _check_fill(spec, rho, work):
     mass = work[SUMS]
     if work[KIND] != INNER or work[KEEP] == _RESCALED:
         return
-    if spec.code == CHI2 and work[ROUND] < 60.0:  # the active set was a prediction
-        if abs(mass - 1.0) > 1e-9 or not _close_enough(work[SUMS + 2], rho):
-            work[STATUS] = SEARCH
-            return
+    right = abs(mass - 1.0) <= 1e-9 and _close_enough(work[SUMS + 2], rho)
+    if spec.code == CHI2 and not right and work[ROUND] < 60.0:
+        work[STATUS] = SEARCH  # the active set was a prediction
+        return
     if abs(mass - 1.0) > 2e-13:
         # Losses with few digits between them leave the norm with fewer than it needs.
         work[NORM] *= mass
@@ -1181,27 +1237,37 @@ def _check_fill(spec, rho, work):
 
 
 @_exact
-def advance(spec, frame, rho, work):
+def advance(curves, spec, frame, rho, work):
     """Turn the sums of a sweep into what the next sweep has to do."""
     work[ROUND] += 1.0
     if work[ROUND] > _PATIENCE:
         work[STATUS], work[KIND] = DONE, LOST
     elif work[STATUS] == FILL:
         _check_fill(spec, rho, work)
-    elif spec.code == CHI2:
-        _advance_chi2(frame, rho, work)
-    elif work[STATUS] == MOMENTS:
-        _advance_moments(spec, frame, rho, work)
-    elif spec.code == KL:
-        _advance_kl(frame, rho, work)
-    elif spec.code == TOTAL_VARIATION or spec.code == CVAR:
-        _advance_quantile(spec, frame, rho, work)
-    elif work[PHASE] > 0.0:
-        _advance_strict(spec, frame, rho, work)
-    elif spec.origin != 0.0:
-        _advance_power(spec, frame, rho, work)
+    elif curves is None:
+        if spec.code == CHI2:
+            _advance_chi2(frame, rho, work)
+        elif spec.code == KL:
+            if work[STATUS] == MOMENTS:
+                work[BETA] = _beta_of_moments(spec, rho, work)
+            else:
+                _advance_kl(frame, rho, work)
+        else:
+            _advance_quantile(spec, frame, rho, work)
     else:
-        _advance_curve(spec, frame, rho, work)
+        if work[STATUS] == MOMENTS:
+            _advance_moments(spec, frame, rho, work)
+        elif work[PHASE] > 0.0:
+            _advance_strict(spec, frame, rho, work)
+        elif spec.origin != 0.0:
+            _advance_power(spec, frame, rho, work)
+        else:
+            _advance_curve(spec, frame, rho, work)
+
+
+@_entry
+def is_curved(spec):
+    return spec.code not in (CHI2, KL, TOTAL_VARIATION, CVAR)
 
 
 @_exact
@@ -1222,12 +1288,13 @@ def multipliers(spec, frame, rho, work):
     return 1.0 / work[BETA], -(spec.origin + spec.slope_one + work[LEVEL]) / work[BETA]
 
 
-@_entry
+@_exact
 def conclude(spec, frame, rho, work):
     """Value, divergence and duality gap of the weights written by the last sweep."""
     mass, first, divergence, dual = work[SUMS], work[SUMS + 1], work[SUMS + 2], work[SUMS + 3]
-    curved = work[KIND] == INNER and spec.code not in (CHI2, KL, TOTAL_VARIATION, CVAR)
-    if curved and work[PHASE] == 0.0:  # the weights are those of a search
+    if (
+        is_curved(spec) and work[KIND] == INNER and work[PHASE] == 0.0
+    ):  # the weights are those of a search
         mass, first, divergence = mass * frame.unit, first * frame.unit, divergence * frame.unit
     alpha, lam = multipliers(spec, frame, rho, work)
     value = first / mass
@@ -1265,8 +1332,8 @@ def conclude(spec, frame, rho, work):
 # -- the loop --------------------------------------------------------------------------
 
 
-@_entry
-def gather(spec, frame, rho, work, parts):
+@_exact
+def gather(curves, spec, frame, rho, work, parts):
     """Add up the sums of all chunks, in order, and decide what comes next."""
     selecting = work[STATUS] == SEARCH and (spec.code == TOTAL_VARIATION or spec.code == CVAR)
     work[SUMS : SUMS + 6] = 0.0
@@ -1283,7 +1350,7 @@ def gather(spec, frame, rho, work, parts):
             work[SUMS + 3] += row[3]
             work[SUMS + 4] += row[4]
             work[SUMS + 5] += row[5]
-    advance(spec, frame, rho, work)
+    advance(curves, spec, frame, rho, work)
 
 
 @_entry
@@ -1299,12 +1366,9 @@ def sample_stride(spec, size):
     return size // (SAMPLE_FROM // 4)
 
 
-@_entry
-def solve(spec, z, b, rho, work, out):
-    """Write the worst-case weights of the losses z into `out`.
-
-    z, out: contiguous float64 arrays of one length; b: raw base weights, or an array of
-    length zero for equal weights; work: at least WORK float64 numbers of scratch space.
+@_exact
+def _solve(curves, spec, z, b, rho, work, out):
+    """Survey, begin, sweep until done, conclude.
 
     Many losses are solved twice: first a regular sample of them, whose multipliers are
     within a percent or so of the right ones, then all of them.
@@ -1330,9 +1394,97 @@ def solve(spec, z, b, rho, work, out):
         if surveyed[4] == 0.0:  # a sample without any mass
             continue
         frame = make_frame(spec, losses.size, surveyed)
-        begin(spec, frame, rho, answer.alpha, answer.lam, work)
+        begin(curves, spec, frame, rho, answer.alpha, answer.lam, work)
         while work[STATUS] != DONE:
-            sweep_range(spec, frame, losses, base, rho, work, weights, 0, chunks, parts)
-            gather(spec, frame, rho, work, parts)
+            sweep_range(curves, spec, frame, losses, base, rho, work, weights, 0, chunks, parts)
+            gather(curves, spec, frame, rho, work, parts)
         answer = conclude(spec, frame, rho, work)
     return answer
+
+
+@_entry
+def solve_plain(spec, z, b, rho, work, out):
+    """`solve` for χ², KL, total variation and CVaR."""
+    return _solve(None, spec, z, b, rho, work, out)
+
+
+@_entry
+def solve_curve(spec, z, b, rho, work, out):
+    """`solve` for all other divergences."""
+    return _solve(1, spec, z, b, rho, work, out)
+
+
+@_entry
+def solve(spec, z, b, rho, work, out):
+    """Write the worst-case weights of the losses z into `out`.
+
+    z, out: contiguous float64 arrays of one length; b: raw base weights, or an array of
+    length zero for equal weights; work: at least WORK float64 numbers of scratch space.
+    """
+    if is_curved(spec):
+        return solve_curve(spec, z, b, rho, work, out)
+    return solve_plain(spec, z, b, rho, work, out)
+
+
+# -- the loop, shared by threads -------------------------------------------------------
+
+
+@_exact
+def _meet(counter, goal, pause):
+    """Wait until all threads have come here; `goal` counts all arrivals so far."""
+    arrive(counter)
+    spins = 0
+    while arrived(counter) < goal:
+        spins += 1
+        if spins > 10_000:  # some ten microseconds: others may need this processor
+            give_way(pause)
+
+
+@_exact
+def _solve_shared(
+    curves, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
+):
+    """The part of one of several threads in solving the same problem.
+
+    Each sweeps its own chunks; the first decides, between two meetings, what comes next.
+    α and λ are those of a sample, see `begin`; `counter` is one zero to count meetings by,
+    `pause` the address of the system's function to give way to other threads.
+    """
+    chunks = parts.shape[0]
+    first, last = chunks * rank // threads, chunks * (rank + 1) // threads
+    survey_range(z, b, first, last, parts)
+    goal = threads
+    _meet(counter, goal, pause)
+    surveyed = gather_survey(parts)
+    if surveyed[0] != 0.0:
+        return Answer(NOT_FINITE, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
+    frame = make_frame(spec, z.size, surveyed)
+    if rank == 0:
+        begin(curves, spec, frame, rho, alpha, lam, work)
+    goal += threads
+    _meet(counter, goal, pause)
+    while work[STATUS] != DONE:
+        sweep_range(curves, spec, frame, z, b, rho, work, out, first, last, parts)
+        goal += threads
+        _meet(counter, goal, pause)
+        if rank == 0:
+            gather(curves, spec, frame, rho, work, parts)
+        goal += threads
+        _meet(counter, goal, pause)
+    return conclude(spec, frame, rho, work)
+
+
+@_entry
+def share_plain(spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads):
+    """`solve_plain` for one of several threads."""
+    return _solve_shared(
+        None, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
+    )
+
+
+@_entry
+def share_curve(spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads):
+    """`solve_curve` for one of several threads."""
+    return _solve_shared(
+        1, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
+    )

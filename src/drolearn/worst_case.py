@@ -7,11 +7,15 @@ Losses in, weights and a certificate out.  Everything else feeds this or uses it
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
+import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +29,7 @@ Array = NDArray[np.float64]
 
 # Compiled code reads equal base weights as an array without elements.
 _EQUAL = np.empty(0)
+_PLAIN = (_kernels.CHI2, _kernels.KL, _kernels.TOTAL_VARIATION, _kernels.CVAR)
 # Fewer losses than this are solved faster than a second thread is told about them.
 _THREADS_FROM = 1 << 17
 
@@ -123,10 +128,14 @@ def worst_case(
     out = np.empty(z.size)
     work = np.empty(_kernels.WORK)
     threads = 1 if n_jobs is None or z.size < _THREADS_FROM else _thread_count(n_jobs)
+    # Two entries, so that a first call compiles only what it needs.
+    curved = kind.code not in _PLAIN
+    solve = _kernels.solve_curve if curved else _kernels.solve_plain
     if threads > 1:
-        answer = _solve_threaded(kind.spec, z, b, radius, work, out, threads)
+        share = _kernels.share_curve if curved else _kernels.share_plain
+        answer = _solve_threaded(solve, share, kind.spec, z, b, radius, work, out, threads)
     else:
-        answer = _kernels.solve(kind.spec, z, b, radius, work, out)
+        answer = solve(kind.spec, z, b, radius, work, out)
     if answer.status == _kernels.NOT_FINITE:
         raise ValueError(_not_finite(z))
     if answer.status == _kernels.NOT_SOLVED:
@@ -149,23 +158,17 @@ def worst_case(
 # -- threads ---------------------------------------------------------------------------
 
 _pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
 
 
 def _forget_pool() -> None:
     """A forked process has the pool but not its threads."""
-    global _pool
-    _pool = None
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
-
-
-def _get_pool() -> ThreadPoolExecutor:
-    global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="drolearn")
-    return _pool
 
 
 def _thread_count(n_jobs: int) -> int:
@@ -176,43 +179,56 @@ def _thread_count(n_jobs: int) -> int:
             f"The 'n_jobs' parameter must be None or an integer other than 0. "
             f"Got {n_jobs!r} instead."
         )
-    return effective_n_jobs(int(n_jobs))
+    return min(effective_n_jobs(int(n_jobs)), os.cpu_count() or 1)
+
+
+@cache
+def _pause_address() -> int:
+    """The address of the system's function to give way to other threads."""
+    if sys.platform == "win32":
+        function = ctypes.windll.kernel32.SwitchToThread
+    else:
+        function = ctypes.CDLL(None).sched_yield
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _solve_threaded(
-    spec: _kernels.Spec, z: Array, b: Array, rho: float, work: Array, out: Array, threads: int
+    solve: Callable[..., _kernels.Answer],
+    share: Callable[..., _kernels.Answer],
+    spec: _kernels.Spec,
+    z: Array,
+    b: Array,
+    rho: float,
+    work: Array,
+    out: Array,
+    threads: int,
 ) -> _kernels.Answer:
-    """The loop of `_kernels.solve` with the chunks of each sweep shared out to threads."""
-    pool = _get_pool()
-    chunks = _kernels.chunk_count(z.size)
-    bounds = [chunks * i // threads for i in range(threads + 1)]
-    ranges = list(pairwise(bounds))
-    parts = np.empty((chunks, 6))
-
-    def share(task, *arguments) -> None:
-        others = [pool.submit(task, *arguments, *ends, parts) for ends in ranges[1:]]
-        try:
-            task(*arguments, *ranges[0], parts)
-        finally:  # also on Ctrl-C: nobody may write to `out` after we are gone
-            for other in others:
-                other.result()
-
-    alpha, lam = math.inf, 0.0
-    stride = _kernels.sample_stride(spec, z.size)
-    sample, base = z[::stride].copy(), b[::stride].copy()
-    if base.size == 0 or base.any():
-        start = _kernels.solve(spec, sample, base, rho, work, np.empty(sample.size))
-        alpha, lam = start.alpha, start.lam
-    share(_kernels.survey_range, z, b)
-    surveyed = _kernels.gather_survey(parts)
-    if surveyed[0] != 0.0:
-        return _kernels.Answer(_kernels.NOT_FINITE, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
-    frame = _kernels.make_frame(spec, z.size, surveyed)
-    _kernels.begin(spec, frame, rho, alpha, lam, work)
-    while work[_kernels.STATUS] != _kernels.DONE:
-        share(_kernels.sweep_range, spec, frame, z, b, rho, work, out)
-        _kernels.gather(spec, frame, rho, work, parts)
-    return _kernels.conclude(spec, frame, rho, work)
+    """What `solve` does, with the chunks of each sweep shared out to threads."""
+    global _pool
+    # The threads wait for each other, so two calls must not share them. Whoever comes second
+    # works alone: the result is the same.
+    if not _pool_lock.acquire(blocking=False):
+        return solve(spec, z, b, rho, work, out)
+    try:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="drolearn")
+        alpha, lam = math.inf, 0.0
+        stride = _kernels.sample_stride(spec, z.size)
+        if stride > 0:
+            sample, base = z[::stride].copy(), b[::stride].copy()
+            if base.size == 0 or base.any():
+                start = solve(spec, sample, base, rho, work, np.empty(sample.size))
+                alpha, lam = start.alpha, start.lam
+        parts = np.empty((_kernels.chunk_count(z.size), 6))
+        counter = np.zeros(1, dtype=np.int64)
+        shared = (spec, z, b, rho, alpha, lam, work, out, parts, counter, _pause_address())
+        others = [_pool.submit(share, *shared, rank, threads) for rank in range(1, threads)]
+        answer = share(*shared, 0, threads)
+        for other in others:
+            other.result()
+        return answer
+    finally:
+        _pool_lock.release()
 
 
 # -- what may be given -----------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""What a measurement was made on, and how times are taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def describe() -> dict[str, Any]:
+    """Versions, processor and number of processors."""
+    names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn", "cvxpy", "clarabel")
+    return {
+        "cpu": _cpu(),
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in names},
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
+def side_by_side(tasks: dict[str, Callable[[], Any]], repeats: int = 15) -> dict[str, float]:
+    """Median seconds of each task, in turns.
+
+    Each run follows one of the same task outside the clock, so that nobody pays for the state
+    in which another has left the caches.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(repeats):
+        for name, task in tasks.items():
+            task()
+            start = time.perf_counter()
+            task()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def save(name: str, rows: list[dict[str, Any]]) -> None:
+    """Write rows and machine to results/name.json."""
+    RESULTS.mkdir(exist_ok=True)
+    content = {"machine": describe(), "rows": rows}
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
