@@ -14,7 +14,8 @@ endif
 .PHONY: demo test lint format bench clean
 
 demo: $(VENV)/.demo  ## stress a model on real data: a table and demo.png
-	$(BIN)/python examples/demo.py
+	@echo "Running examples/demo.py (the first time, compiling takes some 20 seconds)"
+	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest
@@ -37,12 +38,12 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "Installing drolearn and what the demo needs into $(VENV)"
+	@echo "Installing drolearn and what the demo needs into $(VENV) (a minute or so)"
 	$(INSTALL) -e '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "Installing drolearn and what tests and checks need into $(VENV)"
+	@echo "Installing drolearn and what tests and checks need into $(VENV) (some minutes)"
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 

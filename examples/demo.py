@@ -1,7 +1,7 @@
 """How bad could it get? A plain logistic regression on the Adult data, under stress.
 
 Fits an ordinary model, then asks drolearn for the worst reweighting of the test people
-within balls of growing radius: how high the loss can rise, and who carries the weight.
+within balls of growing radius: how high loss and error can rise, and on whom.
 """
 
 from __future__ import annotations
@@ -41,42 +41,38 @@ def main() -> None:
         f"{100 * wrong.mean():.1f}%. But what if the people it meets are not like these?\n"
     )
 
-    groups = {
-        "high income": adult.y[test] == 1,
-        "women": adult.sex[test] == "Female",
-        "not white": adult.race[test] != "White",
-    }
-    table = Table(title="The worst mix of the test people within a ball of radius ρ (χ²)")
-    table.add_column("ρ", justify="right")
-    table.add_column("loss", justify="right")
-    table.add_column("error", justify="right")
-    for name in groups:
-        table.add_column(f"share of {name}", justify="right")
-    table.add_column("people left", justify="right")
-    table.add_column("gap", justify="right")
+    rich = adult.y[test] == 1
+    table = Table(title="The worst mix of these people within a χ² ball of radius ρ")
+    for name in ("ρ", "covers any", "loss", "its error", "its high incomes", "people left"):
+        table.add_column(name, justify="right")
+    table.add_column("worst error", justify="right")
+    radii = (0.0, 0.01, 0.1, 1.0, 3.0, 9.0)
     worst_case(losses)  # compiled, or loaded from the cache, outside the clock
     start = time.perf_counter()
-    results = [worst_case(losses, rho=rho) for rho in (0.0, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0)]
+    results = [worst_case(losses, rho=rho) for rho in radii]
     seconds = time.perf_counter() - start
     for wc in results:
         p = wc.weights
         table.add_row(
             f"{wc.rho:g}",
+            f"{100 / (1 + wc.rho):.0f}%",
             f"{wc.value:.3f}",
             f"{100 * p[wrong].sum():.1f}%",
-            *(f"{100 * p[members].sum():.0f}%" for members in groups.values()),
+            f"{100 * p[rich].sum():.0f}%",
             f"{100 * (p > 0).mean():.0f}%",
-            f"{wc.gap:.0e}",
+            f"{100 * worst_case(wrong, rho=wc.rho).value:.1f}%",
         )
     console.print(table)
     half = results[3]
-    rich = half.weights[groups["high income"]].sum()
     console.print(
-        f"\nHow to read it: ρ = 0 is the test data as it is. Within ρ = {half.rho:g} there is a "
-        f"mix of the same people, {100 * rich:.0f}% of them with a high income, on which the "
-        f"model is wrong for {100 * half.weights[wrong].sum():.0f}%; no mix in the ball has a "
-        f"higher loss. The gap is the proof: no weights in the ball have a loss above loss + gap. "
-        f"All {len(results)} rows took {1000 * seconds:.1f} ms.\n"
+        f"\nHow to read it: ρ = 0 is the test data as it is. The ball of ρ = {half.rho:g} holds every "
+        f"half of these people and every other mix no further away. The mix in it with the highest "
+        f"loss has {100 * half.weights[rich].sum():.0f}% high incomes instead of "
+        f"{100 * rich.mean():.0f}%; on it the model's loss is {half.value:.2f} instead of "
+        f"{results[0].value:.2f}, and it is wrong for {100 * half.weights[wrong].sum():.0f}%. "
+        f"'People left' have any weight in that mix; 'worst error' is the highest error of any "
+        f"mix in the ball. No estimate is involved: the largest duality gap is "
+        f"{max(wc.gap for wc in results):.0e}. The losses took {1000 * seconds:.1f} ms.\n"
     )
     draw(losses)
     console.print(f"The picture is in [bold]{PICTURE}[/bold].")
@@ -84,17 +80,17 @@ def main() -> None:
 
 def draw(losses: np.ndarray) -> None:
     """The robust loss against the radius, for several divergences."""
-    radii = np.geomspace(1e-3, 10.0, 60)
+    radii = np.geomspace(1e-3, 10.0, 400)
     figure, axes = plt.subplots(figsize=(7.0, 4.5), layout="constrained")
     for name in ("kl", "chi2", "reverse-kl", "hellinger", "jensen-shannon", "total-variation"):
         values = [worst_case(losses, rho=rho, divergence=name).value for rho in radii]
         axes.plot(radii, values, label=name)
     axes.axhline(losses.mean(), color="black", linewidth=0.8, linestyle=":", label="average loss")
-    axes.axhline(losses.max(), color="black", linewidth=0.8, linestyle="--", label="largest loss")
+    axes.axhline(losses.max(), color="black", linewidth=0.5, linestyle="--", label="largest loss")
     axes.set(
         xscale="log",
         yscale="log",
-        xlabel="radius ρ of the ball",
+        xlabel="radius ρ of the ball (each divergence has its own scale)",
         ylabel="worst-case logistic loss",
         title="How bad could it get? A logistic regression on Adult",
     )

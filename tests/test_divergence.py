@@ -93,11 +93,13 @@ def test_custom_of_straight_pieces_equals_total_variation():
         lambda s: 0.5 * abs(s - 1.0),
         lambda s: 0.5 if s > 1.0 else -0.5,
         lambda t: 0.0 if t < -0.5 else 1.0 if t <= 0.5 else math.inf,
+        slope_infinity=0.5,
         strictly_convex=False,
     )
     z = np.random.default_rng(5).standard_normal(40)
     for rho in (0.01, 0.3, 0.9):
         one, other = worst_case(z, rho, straight), worst_case(z, rho, "total-variation")
+        assert one.achieved <= rho * (1.0 + 1e-9)
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-14)
 
 
@@ -120,6 +122,7 @@ def test_equality_and_pickling():
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
+        ("tv", "total-variation"),
         ("chi", "chi2"),
         ("KL", "kl"),
         ("hellinge", "hellinger"),
@@ -171,9 +174,11 @@ class TestCustomRefuses:
             )
 
     def test_nan(self):
-        with pytest.raises(ValueError, match=r"It is nan at s = "):
+        with pytest.raises(
+            ValueError, match=r"phi must be finite for every s > 0\. It is nan at s = "
+        ):
             Divergence.custom(
-                lambda s: (s - 1) ** 2 if s > 0.1 else math.nan,
+                lambda s: math.nan if 0.1 < s < 0.2 else (s - 1) ** 2,
                 lambda s: 2 * (s - 1),
                 lambda t: 1 + t / 2,
             )
@@ -186,6 +191,50 @@ class TestCustomRefuses:
         with pytest.raises(ValueError, match=r"dphi_inverse must undo dphi\. At s = "):
             Divergence.custom(lambda s: (s - 1) ** 2, lambda s: 2 * (s - 1), lambda t: 1 + t)
 
+    def test_infinite(self):
+        with pytest.raises(ValueError, match=r"phi must be finite .* inf at s = .* use CVaR"):
+            Divergence.custom(
+                lambda s: (s - 1) ** 2 if s < 1.5 else math.inf,
+                lambda s: 2 * (s - 1),
+                lambda t: 1 + t / 2,
+            )
+
+    def test_inverse_that_is_wrong_where_there_is_no_slope(self):
+        with pytest.raises(ValueError, match=r"the s that minimises phi\(s\) - t\*s\. At t = "):
+            Divergence.custom(
+                lambda s: 0.5 * abs(s - 1.0),
+                lambda s: 0.5 if s > 1.0 else -0.5,
+                lambda t: 1.0,
+                strictly_convex=False,
+            )
+
+    def test_straight_pieces_not_declared(self):
+        with pytest.raises(ValueError, match=r"pass strictly_convex=False"):
+            Divergence.custom(
+                lambda s: 0.5 * abs(s - 1.0),
+                lambda s: 0.5 if s > 1.0 else -0.5,
+                lambda t: 0.0 if t < -0.5 else 1.0 if t <= 0.5 else math.inf,
+            )
+
+    @pytest.mark.parametrize("phi_zero", [0.2, math.inf])
+    def test_wrong_value_at_zero(self, phi_zero):
+        with pytest.raises(ValueError, match=r"'phi_zero' parameter must be the limit"):
+            Divergence.custom(
+                lambda s: (s - 1) ** 2,
+                lambda s: 2 * (s - 1),
+                lambda t: 1 + t / 2,
+                phi_zero=phi_zero,
+            )
+
+    def test_wrong_slope_at_infinity(self):
+        with pytest.raises(ValueError, match=r"'slope_infinity' parameter must be the limit"):
+            Divergence.custom(
+                lambda s: s - 1 - math.log(s),
+                lambda s: 1 - 1 / s,
+                lambda t: 1 / (1 - t),
+                slope_infinity=5.0,
+            )
+
     def test_no_value_at_zero(self):
         with pytest.raises(ValueError, match=r"phi\(0\.0\) is nan, so 'phi_zero'"):
             Divergence.custom(
@@ -193,13 +242,17 @@ class TestCustomRefuses:
             )
 
     def test_not_compilable(self):
-        with pytest.raises(ValueError, match=r"'phi' parameter must be a function of one float"):
+        with pytest.raises(
+            ValueError, match=r"'phi' parameter must be a Python function of one float"
+        ):
             Divergence.custom(
                 lambda s: sorted(globals())[0], lambda s: 2 * (s - 1), lambda t: 1 + t / 2
             )
 
     def test_not_a_function(self):
-        with pytest.raises(ValueError, match=r"'dphi' parameter must be a function of one float"):
+        with pytest.raises(
+            ValueError, match=r"'dphi' parameter must be a Python function of one float"
+        ):
             Divergence.custom(lambda s: (s - 1) ** 2, 3.0, lambda t: 1 + t / 2)  # type: ignore[arg-type]
 
 

@@ -564,20 +564,26 @@ def _quantile_sums(frame, z, b, pivot):
     """Mass below, at and above the pivot, and the losses next to it on both sides."""
     below, equal, above = 0.0, 0.0, 0.0
     under, over = -_INF, _INF
-    weighted = b.size > 0
+    # Two loops, as one of both kinds does not vectorise.
+    if b.size == 0:
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            below += 1.0 if d < pivot else 0.0
+            above += 1.0 if d > pivot else 0.0
+        for i in range(z.size):
+            d = depth(z[i], frame.inv, frame.top)
+            under = _larger(under, d if d < pivot else -_INF)
+            over = _smaller(over, d if d > pivot else _INF)
+        return below, z.size - below - above, above, under, over, 0.0
     for i in range(z.size):
-        w = b[i] if weighted else 1.0
-        if w == 0.0:
-            continue
         d = depth(z[i], frame.inv, frame.top)
-        if d < pivot:
-            below += w
-            under = max(under, d)
-        elif d > pivot:
-            above += w
-            over = min(over, d)
-        else:
-            equal += w
+        below += b[i] if d < pivot else 0.0
+        equal += b[i] if d == pivot else 0.0
+        above += b[i] if d > pivot else 0.0
+    for i in range(z.size):
+        d = depth(z[i], frame.inv, frame.top) if b[i] > 0.0 else pivot
+        under = _larger(under, d if d < pivot else -_INF)
+        over = _smaller(over, d if d > pivot else _INF)
     return below, equal, above, under, over, 0.0
 
 
@@ -671,24 +677,24 @@ def _fill_quantile(spec, frame, z, b, rho, work, out):
     """
     mass, first, divergence, dual = 0.0, 0.0, 0.0, 0.0
     pivot, keep = work[LEVEL], work[KEEP]
-    moving = spec.code == TOTAL_VARIATION
-    high = 1.0 if moving else 1.0 / spec.k
-    peak = 1.0 + rho / frame.peak
+    if spec.code == TOTAL_VARIATION:
+        high, top = 1.0, 1.0 + rho / frame.peak
+    else:
+        high = 1.0 / spec.k
+        top = high if pivot < 0.0 else keep
+    weighted = b.size > 0
     for i in range(z.size):
-        w = frame.unit * b[i] if b.size > 0 else frame.unit
+        w = frame.unit * b[i] if weighted else frame.unit
         d = depth(z[i], frame.inv, frame.top)
-        s = 0.0 if d < pivot else keep if d == pivot else high
-        if moving:
-            if d == 0.0:
-                s = peak
-            divergence += w * 0.5 * abs(s - 1.0)
-            dual += w * max(d, pivot)
-        else:
-            dual += w * max(d - pivot, 0.0)
+        s = keep if d == pivot else high
+        s = 0.0 if d < pivot else s
+        s = top if d == 0.0 else s
         out[i] = w * s
         mass += w * s
         first += w * s * d
-    return mass, first, divergence, dual, 0.0, 0.0
+        divergence += w * abs(s - 1.0)
+        dual += w * max(d, pivot)
+    return mass, first, 0.5 * divergence, dual, 0.0, 0.0
 
 
 # -- sweeps ----------------------------------------------------------------------------
@@ -761,7 +767,7 @@ def begin(curves, spec, frame, rho, alpha, lam, work):
     if frame.bottom == 0.0 or (rho == 0.0 and spec.code != CVAR):
         work[STATUS], work[KIND] = FILL, BASE
         return
-    if rho >= frame.ceiling:
+    if rho >= frame.ceiling and spec.code != CVAR:
         work[STATUS], work[KIND] = FILL, PEAK
         return
     alpha, lam = alpha * frame.inv, lam * frame.inv - frame.top
@@ -796,7 +802,7 @@ def _open_tilt(spec, frame, work):
 
 @_exact
 def _set_tilt(work, x):
-    """X if it lies in its bracket, else the bracket's middle."""
+    """x if it lies in its bracket, else the bracket's middle."""
     if not work[XLO] < x < work[XHI]:
         x = 0.5 * (work[XLO] + work[XHI])
         if work[XHI] < 0.0:  # next to the pole of s at zero, on a log scale
@@ -836,7 +842,7 @@ def _close_enough(divergence, rho):
 
 @_exact
 def _next(work, value, step):
-    """Value · e^step if that lies in the bracket, else the bracket's middle on a log scale."""
+    """value · e^step if that lies in the bracket, else the bracket's middle on a log scale."""
     lo, hi = work[LO], work[HI]
     trial = value * math.exp(max(min(step, 5.0), -5.0))
     closed = lo > 0.0 and hi < _INF
@@ -855,7 +861,7 @@ def _next(work, value, step):
 
 @_exact
 def _logit_terms(divergence, rho, ceiling):
-    """H = log D/(C − D) − log ρ/(C − ρ) and two derivatives in D.
+    """h = log D/(C − D) − log ρ/(C − ρ) and two derivatives in D.
 
     D grows like β² at first and levels off at C: h is close to linear in log β.
     """
@@ -873,11 +879,11 @@ def _beta_of_moments(spec, rho, work):
     """First guess of β = 1/α from the variance: D ≈ β² Var d / (2 φ''(1)) for small ρ."""
     offset = work[SUMS + 1] / work[SUMS]
     variance = work[SUMS + 2] / work[SUMS] - offset * offset
-    if variance <= 1e-6 * offset * offset:
+    if variance <= 1e-6 * offset * offset and work[ROUND] < 3.0:
         work[SHIFT] += offset  # once more about the mean: the digits have cancelled
         return 0.0
     work[STATUS] = SEARCH
-    return math.sqrt(2.0 * spec.curvature * rho / variance)
+    return math.sqrt(2.0 * spec.curvature * rho / max(variance, 1e-300))
 
 
 @_exact
@@ -908,7 +914,7 @@ def _advance_chi2(frame, rho, work):
     second = work[SUMS + 2] / work[SUMS] if work[SUMS] > 0.0 else 0.0
     variance = second - offset * offset
     room = mass * (1.0 + rho) - 1.0
-    if second > 16.0 * variance and work[SHIFT] != mean and mass > 0.0:
+    if second > 16.0 * variance and work[SHIFT] != mean and mass > 0.0 and work[ROUND] < 60.0:
         work[SHIFT] = mean  # once more about the mean: the digits have cancelled
         return
     if not (variance > 0.0 and room > 0.0):
@@ -1311,15 +1317,18 @@ def conclude(spec, frame, rho, work):
     elif spec.code == TOTAL_VARIATION:
         dual += alpha * rho
     elif spec.code == CVAR:
-        dual = lam + dual / spec.k
+        divergence, dual = 0.0, lam + (dual - lam) / spec.k
     elif work[PHASE] > 0.0:
         dual = work[DUAL]
     else:
         dual = _lagrangian(spec, rho, work[BETA], work[LEVEL], mass, first, divergence)
     inv, top = frame.inv, frame.top
     gap = max(dual - value, 0.0)
+    # Only a φ that is not what it says can get here with weights outside the ball, or with
+    # a gap to speak of.
+    wrong = divergence > rho * (1.0 + 1e-6) + 1e-12 or gap > -1e-6 * frame.bottom
     return Answer(
-        NOT_SOLVED if work[KIND] == LOST else OK,
+        NOT_SOLVED if wrong or work[KIND] == LOST else OK,
         (top + value) / inv,
         divergence,
         alpha / inv,

@@ -20,7 +20,7 @@ class Adult:
     X : array of shape (45222, 104), float32
         Six numbers as they are (capital gains in dollars, ages in years), then zeros and ones.
     y : array of shape (45222,), int8
-        +1 above 50,000 dollars, -1 below.
+        +1 above 50,000 dollars, -1 at most that.
     sex, race : array of shape (45222,), str
         The groups people belong to; also part of X.
     is_test : array of shape (45222,), bool

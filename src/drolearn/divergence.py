@@ -85,17 +85,23 @@ class Divergence:
     curvature: ClassVar[Any] = 1.0
 
     def phi(self, s: ArrayLike) -> Array:
-        """φ(s), element by element."""
+        """φ(s), element by element; infinite for s < 0."""
         s = np.asarray(s, dtype=np.float64)
         with np.errstate(all="ignore"):
-            return np.where(s == 0.0, self.phi_zero, self._phi(np.where(s == 0.0, 1.0, s)))
+            inside = self._phi(np.where(s <= 0.0, 1.0, s))
+            return np.where(s > 0.0, inside, np.where(s == 0.0, self.phi_zero, math.inf))
 
     def _phi(self, s: Array) -> Array:
         raise NotImplementedError
 
     def between(self, p: ArrayLike, base: ArrayLike) -> float:
-        """D(P, B) = Σ b φ(p/b); infinite where P has mass and B has none."""
+        """D(P, B) = Σ b φ(p/b) of weights that each sum to one; infinite where only P has mass."""
         p, base = np.asarray(p, dtype=np.float64), np.asarray(base, dtype=np.float64)
+        if p.ndim != 1 or p.shape != base.shape:
+            raise ValueError(
+                f"'p' and 'base' must be vectors of one length. "
+                f"Got shapes {p.shape} and {base.shape} instead."
+            )
         if np.any(p[base == 0.0] > 0.0):
             return math.inf
         p, base = p[base > 0.0], base[base > 0.0]
@@ -103,6 +109,10 @@ class Divergence:
 
     def maximum(self, peak: float) -> float:
         """The divergence of all mass on rows of base weight `peak`; no ball is larger."""
+        if not 0.0 < peak <= 1.0:
+            raise ValueError(
+                f"The 'peak' parameter must lie above 0 and be at most 1. Got {peak!r} instead."
+            )
         if self.phi_zero == math.inf:
             return math.inf if peak < 1.0 else 0.0
         return float(peak * self.phi(1.0 / peak) + (1.0 - peak) * self.phi_zero)
@@ -148,20 +158,23 @@ class Divergence:
         phi, dphi : function
             φ and its derivative, for s > 0.  φ must be convex with φ(1) = 0.
         dphi_inverse : function
-            The s at which dphi(s) = t; anything where there is none (values below zero and
-            NaN count as zero).  Where φ has straight pieces, any of the possible s.
+            The s ≥ 0 that minimises φ(s) − t s, for every t: where dphi(s) = t if there is
+            such an s, else zero below the range of dphi, and infinity (or any very large
+            number) above it.  Where φ has straight pieces, any of the possible s.
         phi_zero : float, optional
             φ(0), if `phi(0.0)` does not say it; may be infinite.
         slope_infinity : float
             The limit of dphi(s) for large s, if it is finite: the search is then faster.
         strictly_convex : bool
-            False if φ has straight pieces.  The solver then needs many more passes.
+            False if φ has straight pieces.  The search is then a nested bisection, hundreds
+            of times slower.
         name : str
             What to call it.
 
         The functions are compiled once, when the divergence is made, and may use `math` and
-        numpy's scalar functions.  They are then tried out; what is not convex, or does not
-        fit together, is refused with the point where it fails.
+        numpy's scalar functions.  They are then tried out; what is not convex, not finite, or
+        does not fit together, is refused with the point where it fails.  To pickle the
+        divergence, give functions that can be pickled (not lambdas).
 
         Examples
         --------
@@ -369,13 +382,8 @@ class _Custom(Divergence):
         self._df = _compiled("dphi", dphi)
         self._g = _compiled("dphi_inverse", dphi_inverse)
         f, df, g = self._f.ctypes, self._df.ctypes, self._g.ctypes
-        _try_out(f, df, g, self.strictly_convex)
-        self.phi_zero = f(0.0) if phi_zero is None else float(phi_zero)  # type: ignore[misc]
-        if math.isnan(self.phi_zero):
-            raise ValueError(
-                "phi(0.0) is nan, so 'phi_zero', the limit of phi at zero, must be given; "
-                "it may be math.inf."
-            )
+        self.phi_zero = _limit_at_zero(f, phi_zero)  # type: ignore[misc]
+        _try_out(f, df, g, self.phi_zero, self.slope_infinity, self.strictly_convex)
         bend = (df(1.0 + 1e-4) - df(1.0 - 1e-4)) / 2e-4
         self.curvature = bend if 0.0 < bend < math.inf else 1.0  # type: ignore[misc]
 
@@ -387,7 +395,8 @@ class _Custom(Divergence):
     def spec(self) -> _kernels.Spec:
         # s − 1 times any number may be added to φ without changing D: take φ'(1) = 0.
         slope_one = self._df.ctypes(1.0)
-        finite = self.slope_infinity < math.inf
+        # Straight pieces are searched by bisection, which needs no pole.
+        finite = self.strictly_convex and self.slope_infinity < math.inf
         return _kernels.Spec(
             code=self.code,
             straight=int(not self.strictly_convex),
@@ -421,32 +430,58 @@ def _compiled(parameter: str, function: Callable[[float], float]) -> Any:
 
     try:
         return cfunc("float64(float64)", error_model="numpy")(function)
-    except (NumbaError, TypeError, AttributeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except (NumbaError, TypeError, ValueError, AttributeError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reasons = [line for line in lines if not line.startswith("Failed in nopython")]
+        reason = reasons[0] if reasons else type(error).__name__
         raise ValueError(
-            f"The '{parameter}' parameter must be a function of one float that uses only "
-            f"arithmetic, math and numpy's scalar functions, so that it can be compiled. "
-            f"Got {function!r}, which failed with: {reason}"
+            f"The '{parameter}' parameter must be a Python function of one float, such as "
+            f"lambda s: math.log(s), that uses only arithmetic, math and numpy's scalar "
+            f"functions. Got {function!r}, which cannot be compiled: {reason}"
         ) from error
+
+
+def _limit_at_zero(f: Callable[[float], float], given: float | None) -> float:
+    """φ(0), as given or as φ itself says."""
+    at_zero, close = f(0.0), f(1e-300)
+    if given is None:
+        if math.isnan(at_zero):
+            raise ValueError(
+                "phi(0.0) is nan, so 'phi_zero', the limit of phi at zero, must be given; "
+                "it may be math.inf."
+            )
+        return at_zero
+    limit = float(given)
+    fits = close > 10.0 if limit == math.inf else abs(limit - close) <= 0.05 * (1.0 + abs(close))
+    if not fits:
+        raise ValueError(
+            f"The 'phi_zero' parameter must be the limit of phi at zero. Got {given!r}, but "
+            f"phi(1e-300) is {close:.6g}."
+        )
+    return limit
 
 
 def _try_out(
     f: Callable[[float], float],
     df: Callable[[float], float],
     g: Callable[[float], float],
+    phi_zero: float,
+    slope_infinity: float,
     strictly_convex: bool,
 ) -> None:
     """Refuse a φ that is not convex, is not zero at one, or does not fit its derivative."""
     if not abs(f(1.0)) <= 1e-12:
         raise ValueError(f"phi(1) must be 0. Got phi(1) = {f(1.0)!r} instead.")
     grid = np.exp(np.linspace(-9.0, 9.0, 361))
-    values = np.array([f(s) for s in grid])
-    slopes = np.array([df(s) for s in grid])
-    if np.isnan(values).any():
-        s = grid[np.isnan(values)][0]
-        raise ValueError(f"phi must be a number for every s > 0. It is nan at s = {s:.6g}.")
-    inside = np.isfinite(values)  # φ may be infinite outside an interval
-    for i in np.flatnonzero(inside[1:-1] & inside[:-2] & inside[2:]) + 1:
+    values, slopes = (np.array([function(s) for s in grid]) for function in (f, df))
+    for name, found in (("phi", values), ("dphi", slopes)):
+        if not np.isfinite(found).all():
+            s = grid[~np.isfinite(found)][0]
+            raise ValueError(
+                f"{name} must be finite for every s > 0. It is {found[~np.isfinite(found)][0]} "
+                f"at s = {s:.6g}; for a limit on the weights themselves, use CVaR."
+            )
+    for i in range(1, grid.size - 1):
         s, size = grid[i], 1e-9 * (1.0 + abs(values[i - 1 : i + 2]).max())
         before = (values[i] - values[i - 1]) / (s - grid[i - 1])
         after = (values[i + 1] - values[i]) / (grid[i + 1] - s)
@@ -461,14 +496,31 @@ def _try_out(
                 f"dphi must be the derivative of phi. At s = {s:.6g} it is {slopes[i]:.6g}, "
                 f"but the slope of phi lies between {before:.6g} and {after:.6g}."
             )
-        t = slopes[i]
-        found = max(g(t), 0.0)
-        # φ(s) − t s is smallest where φ'(s) = t.
-        worse = f(found) - t * found > values[i] - t * s + size * (1.0 + abs(t))
-        if worse or (strictly_convex and abs(found - s) > 1e-6 * s):
+        if strictly_convex and abs(max(g(slopes[i]), 0.0) - s) > 1e-6 * s:
             raise ValueError(
-                f"dphi_inverse must undo dphi. At s = {s:.6g}, dphi is {t:.6g}, but "
-                f"dphi_inverse({t:.6g}) is {g(t):.6g}."
+                f"dphi_inverse must undo dphi. At s = {s:.6g}, dphi is {slopes[i]:.6g}, but "
+                f"dphi_inverse({slopes[i]:.6g}) is {g(slopes[i]):.6g}; if phi has straight "
+                f"pieces, pass strictly_convex=False."
+            )
+    far = df(1e100)
+    if slope_infinity < math.inf and not abs(far - slope_infinity) <= 0.05 * (1.0 + abs(far)):
+        raise ValueError(
+            f"The 'slope_infinity' parameter must be the limit of dphi. Got {slope_infinity!r}, "
+            f"but dphi(1e100) is {far:.6g}."
+        )
+    # Duality rests on this one: the inverse minimises φ(s) − t s, also between the slopes of
+    # the grid and beyond them.
+    points, heights = np.append(0.0, grid), np.append(phi_zero, values)
+    step = 0.1 * (1.0 + slopes[-1] - slopes[0])
+    between = 0.5 * (slopes[1:] + slopes[:-1])
+    for t in [slopes[0] - step, *between[::4], slopes[-1] + step]:
+        s = min(max(g(t), 0.0), grid[-1])
+        height = phi_zero if s == 0.0 else f(s)
+        best = heights - t * points
+        if height - t * s > best.min() + 1e-7 * (1.0 + abs(t) * s + abs(height)):
+            raise ValueError(
+                f"dphi_inverse(t) must be the s that minimises phi(s) - t*s. At t = {t:.6g} it "
+                f"is {g(t):.6g}, but s = {points[best.argmin()]:.6g} is better."
             )
 
 
@@ -482,18 +534,37 @@ _BY_NAME: dict[str, Callable[[], Divergence]] = {
 }
 
 
+_ALSO_CALLED = {
+    "tv": "'total-variation'",
+    "js": "'jensen-shannon'",
+    "chi-square": "'chi2'",
+    "chi-squared": "'chi2'",
+    "pearson": "'chi2'",
+    "burg": "'reverse-kl'",
+    "cressie-read": "CressieRead(k)",
+}
+
+
 def as_divergence(divergence: str | Divergence) -> Divergence:
     """A divergence from its name, or as it is."""
     if isinstance(divergence, Divergence):
+        if divergence.code < 0:
+            raise ValueError(
+                f"The 'divergence' parameter must be a divergence that the solver knows; make "
+                f"your own with Divergence.custom. Got {divergence!r} instead."
+            )
         return divergence
     names = list(_BY_NAME)
+    hint = ""
     if isinstance(divergence, str):
         if divergence in _BY_NAME:
             return _BY_NAME[divergence]()
-        close = difflib.get_close_matches(divergence.lower().replace("_", "-"), names, 1, 0.5)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-    else:
-        hint = ""
+        plain = divergence.lower().replace("_", "-").replace(" ", "-")
+        close = difflib.get_close_matches(plain, names, 1, 0.5)
+        if plain in _ALSO_CALLED or close:
+            hint = f" Did you mean {_ALSO_CALLED.get(plain) or repr(close[0])}?"
+    elif isinstance(divergence, type) and issubclass(divergence, Divergence):
+        hint = f" Did you mean {divergence.__name__}()?"
     listed = ", ".join(repr(name) for name in names)
     raise ValueError(
         f"The 'divergence' parameter must be one of {listed} or a Divergence object. "

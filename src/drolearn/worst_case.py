@@ -47,9 +47,10 @@ class WorstCase:
     achieved : float
         D(P*, B), at most `rho`.
     alpha, lam : float
-        The multipliers of the ball and of Σ p = 1.  p = b (φ')⁻¹((z − λ)/α) where that is
-        positive; α = 0 where the ball is large enough for all mass to lie on the largest
-        loss, and α = ∞ for ρ = 0.
+        The multipliers of the ball and of Σ p = 1.  For strictly convex φ,
+        p = b (φ')⁻¹((z − λ)/α) where that is positive.  α is the rate at which the value
+        grows with ρ: zero where the ball does not bind (all mass on the largest loss, equal
+        losses, CVaR), and infinite for ρ = 0.
     gap : float
         Duality gap: no weights in the ball have a loss above value + gap.
     rho : float
@@ -93,15 +94,17 @@ def worst_case(
     losses : array-like of shape (n,)
         Finite numbers z.  float64 arrays are read in place; others are converted.
     rho : float, default=0.1
-        Radius ρ ≥ 0 of the ball.  0 gives the average, `math.inf` the largest loss.
+        Radius ρ ≥ 0 of the ball.  0 gives the average, `math.inf` the largest loss; CVaR has
+        no radius, and ignores it.
     divergence : str or Divergence, default="chi2"
         A name or an object, see :mod:`drolearn.divergence`.
     base : array-like of shape (n,), optional
-        Weights b ≥ 0 of the rows, of any sum; equal if not given.  A row of weight 2 counts
-        like the same row twice, one of weight 0 like no row.
+        Weights b ≥ 0 of the rows (sample weights), by position and of any sum; equal if not
+        given.  A row of weight 2 counts like the same row twice, one of weight 0 like no row
+        (but its loss must be a finite number too).
     n_jobs : int, optional
-        Threads for large inputs: None for one, -1 for all processors.  The result is the
-        same to the bit.
+        Threads, for 131,072 losses or more: None for one, -1 for all processors.  The result
+        is the same to the bit.
 
     Returns
     -------
@@ -122,12 +125,18 @@ def worst_case(
     array([0.543, 0.457])
     """
     z = _as_losses(losses)
-    kind = as_divergence(divergence)
     radius = _as_radius(rho)
+    kind = as_divergence(divergence)
     b = _EQUAL if base is None else _as_base(base, z.size)
+    if b.size > 0 and kind.code == _kernels.CHI2:
+        # p² ≤ (1 + ρ) b: weights this small cannot hold mass that shows in a double, but would
+        # cost all digits of the others.
+        b = np.where(b < 1e-34 * b.sum(), 0.0, b)
     out = np.empty(z.size)
     work = np.empty(_kernels.WORK)
-    threads = 1 if n_jobs is None or z.size < _THREADS_FROM else _thread_count(n_jobs)
+    threads = 1 if n_jobs is None else _thread_count(n_jobs)
+    if z.size < _THREADS_FROM:
+        threads = 1
     # Two entries, so that a first call compiles only what it needs.
     curved = kind.code not in _PLAIN
     solve = _kernels.solve_curve if curved else _kernels.solve_plain
@@ -141,7 +150,8 @@ def worst_case(
     if answer.status == _kernels.NOT_SOLVED:
         raise RuntimeError(
             f"No worst case was found for {kind!r} with rho={radius!r} after {answer.sweeps} "
-            f"passes over the losses; for a custom divergence, check that dphi_inverse grows."
+            f"passes over the losses (D = {answer.achieved:.3g}, gap {answer.gap:.3g}); for a "
+            f"custom divergence, check that dphi_inverse(t) minimises phi(s) - t*s for every t."
         )
     return WorstCase(
         out,
@@ -236,21 +246,29 @@ def _solve_threaded(
 
 def _as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector, copied only if it is not one already."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        try:
-            if array.dtype.kind == "c":
-                raise TypeError
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise ValueError(
+            f"The '{parameter}' parameter must not have masked entries. "
+            f"Got {np.ma.count_masked(values)} of them; use .compressed() or .filled() first."
+        )
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
             array = array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"The '{parameter}' parameter must hold real numbers. "
-                f"Got an array of type {array.dtype} instead."
-            ) from None
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"The '{parameter}' parameter must be a vector of real numbers. "
+            f"Got {type(values).__name__} instead, which does not convert to one."
+        ) from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"The '{parameter}' parameter must hold real numbers. "
+            f"Got an array of type {array.dtype} instead."
+        )
     if array.ndim != 1:
         raise ValueError(
-            f"The '{parameter}' parameter must be one-dimensional. "
-            f"Got an array of shape {array.shape} instead; use .ravel() if that is meant."
+            f"The '{parameter}' parameter must be one-dimensional, one number for each row. "
+            f"Got an array of shape {array.shape} instead."
         )
     return np.ascontiguousarray(array, dtype=np.float64)
 
@@ -264,7 +282,7 @@ def _as_losses(losses: ArrayLike) -> Array:
 
 def _as_radius(rho: float) -> float:
     try:
-        radius = float(rho)
+        radius = math.nan if isinstance(rho, str | bool) else float(rho)
     except (TypeError, ValueError):
         radius = math.nan
     if not radius >= 0.0:
