@@ -65,9 +65,9 @@ def main() -> None:
     console.print(table)
     half = results[3]
     console.print(
-        f"\nHow to read it: ρ = 0 is the test data as it is. The ball of ρ = {half.rho:g} holds every "
-        f"half of these people and every other mix no further away. The mix in it with the highest "
-        f"loss has {100 * half.weights[rich].sum():.0f}% high incomes instead of "
+        f"\nHow to read it: ρ = 0 is the test data as it is. The ball of ρ = {half.rho:g} holds "
+        f"every half of these people and every other mix no further away. The mix in it with "
+        f"the highest loss has {100 * half.weights[rich].sum():.0f}% high incomes instead of "
         f"{100 * rich.mean():.0f}%; on it the model's loss is {half.value:.2f} instead of "
         f"{results[0].value:.2f}, and it is wrong for {100 * half.weights[wrong].sum():.0f}%. "
         f"'People left' have any weight in that mix; 'worst error' is the highest error of any "

@@ -144,7 +144,13 @@ def bases(draw, size: int) -> np.ndarray | None:
 def problems(draw, divergences=ALL, max_size: int = 300):
     """Losses, base, radius and divergence."""
     z = draw(losses(max_size))
-    return z, draw(bases(z.size)), draw(radii), draw(st.sampled_from(divergences))
+    base = draw(bases(z.size))
+    edge = draw(st.sampled_from([None, None, None, np.argmax, np.argmin]))
+    if edge is not None:  # hardly any weight where it matters most
+        base = np.ones(z.size) if base is None else base
+        base[edge(z)] = 10.0 ** draw(st.floats(-15.0, -8.0))
+        base[edge(-z)] = 1.0
+    return z, base, draw(radii), draw(st.sampled_from(divergences))
 
 
 def normalised(base: np.ndarray | None, size: int) -> np.ndarray:

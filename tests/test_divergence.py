@@ -199,6 +199,15 @@ class TestCustomRefuses:
                 lambda t: 1 + t / 2,
             )
 
+    def test_flat_around_one(self):
+        with pytest.raises(ValueError, match=r"phi must be curved, or have a corner, at 1"):
+            Divergence.custom(
+                lambda s: max(0.0, abs(s - 1.0) - 0.1),
+                lambda s: -1.0 if s < 0.9 else 1.0 if s > 1.1 else 0.0,
+                lambda t: 0.0 if t < -1.0 else 0.9 if t < 0.0 else 1.1 if t <= 1.0 else math.inf,
+                strictly_convex=False,
+            )
+
     def test_inverse_that_is_wrong_where_there_is_no_slope(self):
         with pytest.raises(ValueError, match=r"the s that minimises phi\(s\) - t\*s\. At t = "):
             Divergence.custom(

@@ -11,7 +11,7 @@ one cheap `advance` that turns these numbers into the next guess.  Whoever adds 
 up in order (a loop, threads, processes, a cluster) gets the same bits.
 
     frame  = survey of the losses: scale, largest loss and its mass
-    begin  -> [ sweep -> advance ]* -> conclude
+    begin  -> [ sweep_range -> gather ]* -> conclude
 
 Losses are seen as d = (z − max z) · 2^e ≤ 0, with e such that the spread of d is about
 one: nothing below depends on the size or the offset of the losses, and d keeps its
@@ -38,6 +38,9 @@ CHI2, KL, REVERSE_KL, HELLINGER, JENSEN_SHANNON, CRESSIE_READ, TOTAL_VARIATION, 
     range(9)
 )
 
+#: Solved by methods of their own; all others are curves.
+PLAIN = (CHI2, KL, TOTAL_VARIATION, CVAR)
+
 #: Losses per chunk. 4096 float64 fill the 32 KiB first-level cache of a core; the number
 #: of chunks must not depend on the number of threads, so this never changes at run time.
 CHUNK = 4096
@@ -54,10 +57,10 @@ MOMENTS, SEARCH, FILL, DONE = 0.0, 1.0, 2.0, 3.0
 # What the optimum looks like.
 BASE, PEAK, INNER, LOST = 0.0, 1.0, 2.0, 3.0
 
-# Places in the work array. LEVEL is η for χ², the tilt x of the largest loss for curves,
-# the pivot for quantiles; LO and HI bracket the unknown of the outer search.
+# Places in the work array. LEVEL is η − SHIFT for χ², the tilt x of the largest loss for
+# curves, the pivot for quantiles; LO and HI bracket the unknown of the outer search.
 STATUS, KIND, BETA, LEVEL, LO, HI, NORM, SHIFT, ROUND, DUAL, LAST, KEEP = range(12)
-# Strict mode of the curve solver: the bracket of x and the sums at its two ends, the best
+# Bisecting mode of the curve solver: the bracket of x and the sums at its two ends, the best
 # feasible and infeasible corners found so far, and the final mixture of up to four points.
 XLO, XHI, PHASE, RESIDUAL = range(12, 16)
 END_LO, END_HI = 16, 19
@@ -68,7 +71,7 @@ WORK = 52
 
 # Beyond this 1/α the weights of all but the largest loss are below the smallest double.
 _HUGE = 1e290
-# More sweeps than any search needs; the longest seen, nested bisections, took 5,000.
+# More sweeps than any search should need; nested bisections take thousands.
 _PATIENCE = 50_000.0
 # A mark in KEEP: the norm has been corrected once.
 _RESCALED = -1.0
@@ -303,6 +306,12 @@ def depth(z, inv, top):
     return min(z * inv - top, 0.0)
 
 
+@_element
+def excess(d, shift, level):
+    """(d − shift) − level, in this order, whatever the sums around it may be turned into."""
+    return (d - shift) - level
+
+
 @_exact
 def phi(spec, s):
     """φ(s) for s ≥ 0."""
@@ -472,13 +481,11 @@ def make_frame(spec, size, surveyed):
     low, high, peak, mass = surveyed[1], surveyed[2], surveyed[3], surveyed[4]
     spread = 0.5 * high - 0.5 * low  # halves, as the difference may overflow
     exponent = math.frexp(spread)[1] if spread > 0.0 else 0
-    inv = math.ldexp(1.0, -max(min(exponent, 1000), -1000))
+    inv = math.ldexp(1.0, -max(min(exponent, 1020), -1020))
     top = high * inv
     peak = min(peak / mass, 1.0)
     ceiling = _INF
-    if peak == 1.0:
-        ceiling = 0.0
-    elif spec.code != CVAR and spec.phi_zero < _INF:
+    if spec.code != CVAR and spec.phi_zero < _INF:
         ceiling = peak * phi(spec, 1.0 / peak) + (1.0 - peak) * spec.phi_zero
     return Frame(inv, top, low * inv - top, 1.0 / mass, peak, ceiling, size)
 
@@ -487,21 +494,23 @@ def make_frame(spec, size, surveyed):
 
 
 @_summing
-def _chi2_sums(frame, z, b, eta, shift):
-    """Mass, first and second moment about `shift` of the losses above η."""
+def _chi2_sums(frame, z, b, level, shift):
+    """Mass, first and second moment about `shift` of the losses above shift + level.
+
+    The threshold comes in two parts, as it may lie much closer to the mean than to zero.
+    """
     mass, first, second = 0.0, 0.0, 0.0
     if b.size == 0:
         for i in range(z.size):
-            d = depth(z[i], frame.inv, frame.top)
-            u = d - shift if d > eta else 0.0
-            mass += 1.0 if d > eta else 0.0
+            u = excess(depth(z[i], frame.inv, frame.top), shift, 0.0)
+            mass += 1.0 if u > level else 0.0
+            u = u if u > level else 0.0
             first += u
             second += u * u
     else:
         for i in range(z.size):
-            d = depth(z[i], frame.inv, frame.top)
-            w = b[i] if d > eta else 0.0
-            u = d - shift
+            u = excess(depth(z[i], frame.inv, frame.top), shift, 0.0)
+            w = b[i] if u > level else 0.0
             mass += w
             first += w * u
             second += w * u * u
@@ -608,27 +617,26 @@ def _fill_level(frame, z, b, kind, out):
 
 
 @_summing
-def _fill_chi2(frame, z, b, eta, norm, out):
-    """P = w (d − η)₊ / norm."""
+def _fill_chi2(frame, z, b, level, shift, norm, out):
+    """p = w (d − η)₊ / norm with η = shift + level."""
     mass, first, divergence = 0.0, 0.0, 0.0
-    scale = 1.0 / norm
+    scale, unit = 1.0 / norm, frame.unit
     if b.size == 0:
         for i in range(z.size):
             d = depth(z[i], frame.inv, frame.top)
-            s = max(d - eta, 0.0) * scale
-            out[i] = s * frame.unit
+            s = max(excess(d, shift, level), 0.0) * scale
+            out[i] = s * unit
             mass += s
             first += s * d
             divergence += (s - 1.0) * (s - 1.0)
     else:
         for i in range(z.size):
             d = depth(z[i], frame.inv, frame.top)
-            s = max(d - eta, 0.0) * scale
-            out[i] = b[i] * (s * frame.unit)
+            s = max(excess(d, shift, level), 0.0) * scale
+            out[i] = b[i] * (s * unit)
             mass += b[i] * s
             first += b[i] * s * d
             divergence += b[i] * (s - 1.0) * (s - 1.0)
-    unit = frame.unit
     return mass * unit, first * unit, divergence * unit, 0.0, 0.0, 0.0
 
 
@@ -693,7 +701,7 @@ def _fill_quantile(spec, frame, z, b, rho, work, out):
         mass += w * s
         first += w * s * d
         divergence += w * abs(s - 1.0)
-        dual += w * max(d, pivot)
+        dual += w * max(d - pivot, 0.0)
     return mass, first, 0.5 * divergence, dual, 0.0, 0.0
 
 
@@ -720,7 +728,7 @@ def sweep_range(curves, spec, frame, z_all, b_all, rho, work, out_all, first, la
         elif curves is None:
             if code == CHI2:
                 if status == FILL:
-                    row = _fill_chi2(frame, z, b, level, work[NORM], out)
+                    row = _fill_chi2(frame, z, b, level, work[SHIFT], work[NORM], out)
                 else:
                     row = _chi2_sums(frame, z, b, level, work[SHIFT])
             elif code == KL:
@@ -788,8 +796,7 @@ def begin(curves, spec, frame, rho, alpha, lam, work):
         if curves is not None:
             _enter(spec, frame, lam, work)
         elif spec.code == CHI2:
-            work[LEVEL] = lam - 2.0 * alpha
-            work[SHIFT] = 0.5 * work[LEVEL]
+            work[LEVEL] = work[SHIFT] = 0.5 * (lam - 2.0 * alpha)
 
 
 @_exact
@@ -826,7 +833,7 @@ def _enter(spec, frame, lam, work):
 
 
 @_exact
-def _go_strict(spec, frame, work):
+def _go_bisecting(spec, frame, work):
     _open_tilt(spec, frame, work)
     work[PHASE], work[LO], work[HI] = 1.0, 0.0, _INF
     work[LEVEL] = work[XLO]
@@ -894,7 +901,7 @@ def _advance_moments(spec, frame, rho, work):
     if work[STATUS] == MOMENTS:
         return
     if spec.straight:
-        _go_strict(spec, frame, work)
+        _go_bisecting(spec, frame, work)
     else:
         _enter(spec, frame, mean, work)
 
@@ -907,30 +914,32 @@ def _advance_chi2(frame, rho, work):
     m − η = sqrt(v / (B(1 + ρ) − 1)).  Dropping what falls below η and solving again
     gives a growing sequence of η that never passes the optimum and ends at it.
     """
-    eta = work[LEVEL]
-    mass = work[SUMS] * frame.unit
-    offset = work[SUMS + 1] / work[SUMS] if work[SUMS] > 0.0 else 0.0
-    mean = work[SHIFT] + offset
-    second = work[SUMS + 2] / work[SUMS] if work[SUMS] > 0.0 else 0.0
-    variance = second - offset * offset
+    mass, shift = work[SUMS] * frame.unit, work[SHIFT]
+    offset = work[SUMS + 1] / work[SUMS] if mass > 0.0 else 0.0
+    second = work[SUMS + 2] / work[SUMS] if mass > 0.0 else 0.0
+    mean, variance = shift + offset, second - offset * offset
     room = mass * (1.0 + rho) - 1.0
-    if second > 16.0 * variance and work[SHIFT] != mean and mass > 0.0 and work[ROUND] < 60.0:
-        work[SHIFT] = mean  # once more about the mean: the digits have cancelled
+    moved = mean - shift
+    old = work[LEVEL] - moved  # the threshold that was used, seen from the mean
+    work[SHIFT] = mean
+    if second > 16.0 * variance and moved != 0.0 and mass > 0.0 and work[ROUND] < 60.0:
+        work[LEVEL] = old  # once more about the mean: the digits have cancelled
         return
-    if not (variance > 0.0 and room > 0.0):
+    if not (variance >= 0.0 and room > 0.0):
         if work[STATUS] == MOMENTS:
             work[STATUS], work[KIND] = FILL, PEAK
         else:  # the guess lay too high
             work[STATUS], work[LEVEL] = MOMENTS, -_INF
         return
     width = math.sqrt(variance / room)
-    work[LEVEL] = mean - width
+    if variance < 1e-200:  # as good as ties, whose squares vanish: share evenly over them
+        width = max(width, 1e-90)
+    work[LEVEL] = (offset - moved) - width
     work[NORM] = mass * width
-    work[SHIFT] = mean
     # The set is settled if it did not change, or if the step is too small to be likely to
     # have changed it; the weights are checked after they are written.
-    same = mass == work[LAST] or work[LEVEL] < frame.bottom
-    if same or abs(work[LEVEL] - eta) <= max(3e-7, 2.0 / frame.size) * width:
+    same = mass == work[LAST] or mean - width < frame.bottom
+    if same or abs(work[LEVEL] - old) <= max(3e-7, 2.0 / frame.size) * width:
         work[STATUS] = FILL
     else:
         work[STATUS] = SEARCH
@@ -1003,7 +1012,8 @@ def _advance_quantile(spec, frame, rho, work):
     if (too_high and under == -_INF) or (too_low and over == _INF):
         too_high = too_low = False
     if not (too_high or too_low):
-        work[KEEP] = max(share, 0.0)
+        most = 1.0 if spec.code == TOTAL_VARIATION else 1.0 / spec.k
+        work[KEEP] = min(max(share, 0.0), most)
         work[STATUS] = FILL
         return
     if too_high:
@@ -1025,7 +1035,10 @@ def _advance_quantile(spec, frame, rho, work):
 
 @_exact
 def _lagrangian(spec, rho, beta, x, total, first, divergence):
-    """The dual value at the multipliers of (β, x): an upper bound on every feasible Σ p d."""
+    """The dual value at the multipliers of (β, x).
+
+    An upper bound on every feasible Σ p d, given that s minimises φ(s) − t s.
+    """
     alpha, lam = 1.0 / beta, -(spec.origin + x) / beta
     return first + lam * (1.0 - total) + alpha * (rho - divergence)
 
@@ -1060,7 +1073,7 @@ def _advance_curve(spec, frame, rho, work):
         work[STATUS] = DONE
         return
     if work[ROUND] > 30.0:
-        _go_strict(spec, frame, work)
+        _go_bisecting(spec, frame, work)
         return
     to_one = _tilt_step(total, a0)
     at_one = divergence + (x * a0 + beta * a1) * to_one
@@ -1089,7 +1102,7 @@ def _advance_curve(spec, frame, rho, work):
 
 
 @_exact
-def _advance_strict(spec, frame, rho, work):
+def _advance_bisecting(spec, frame, rho, work):
     """Bisection in β around bisection in x, for φ where Newton's method does not settle.
 
     Where φ has straight pieces, s jumps: E s = 1 and E φ(s) = ρ then hold only for a
@@ -1188,7 +1201,7 @@ def _advance_power(spec, frame, rho, work):
             work[STATUS] = DONE
             return
     if work[ROUND] > 100.0:
-        _go_strict(spec, frame, work)
+        _go_bisecting(spec, frame, work)
         return
     # In log β, where x scales, E s and D have slopes E s'x and E t s'x.
     to_one = max(min(-math.log(total) * total / a1, 5.0), -5.0)
@@ -1232,6 +1245,7 @@ def _check_fill(spec, rho, work):
     if work[KIND] != INNER or work[KEEP] == _RESCALED:
         return
     right = abs(mass - 1.0) <= 1e-9 and _close_enough(work[SUMS + 2], rho)
+    right |= work[LEVEL] > -1e-80  # shared evenly over what is as good as ties
     if spec.code == CHI2 and not right and work[ROUND] < 60.0:
         work[STATUS] = SEARCH  # the active set was a prediction
         return
@@ -1264,7 +1278,7 @@ def advance(curves, spec, frame, rho, work):
         if work[STATUS] == MOMENTS:
             _advance_moments(spec, frame, rho, work)
         elif work[PHASE] > 0.0:
-            _advance_strict(spec, frame, rho, work)
+            _advance_bisecting(spec, frame, rho, work)
         elif spec.origin != 0.0:
             _advance_power(spec, frame, rho, work)
         else:
@@ -1273,7 +1287,7 @@ def advance(curves, spec, frame, rho, work):
 
 @_entry
 def is_curved(spec):
-    return spec.code not in (CHI2, KL, TOTAL_VARIATION, CVAR)
+    return spec.code not in PLAIN
 
 
 @_exact
@@ -1284,7 +1298,7 @@ def multipliers(spec, frame, rho, work):
     if work[KIND] == BASE:
         return (_INF, work[SUMS + 1]) if frame.bottom < 0.0 else (0.0, 0.0)
     if spec.code == CHI2:
-        return 0.5 * work[NORM], work[LEVEL] + work[NORM]
+        return 0.5 * work[NORM], work[SHIFT] + (work[LEVEL] + work[NORM])
     if spec.code == KL:
         return 1.0 / work[BETA], math.log(work[NORM]) / work[BETA]
     if spec.code == TOTAL_VARIATION:
@@ -1310,25 +1324,27 @@ def conclude(spec, frame, rho, work):
         divergence, dual, value = frame.ceiling, 0.0, 0.0
     elif spec.code == CHI2:
         # With s = (d − η)₊/(2α): α φ*(t) = α (s² − 1), so the dual is η + α (2 + ρ + D).
-        dual = work[LEVEL] + alpha * (2.0 + rho + divergence)
+        dual = work[SHIFT] + (work[LEVEL] + alpha * (2.0 + rho + divergence))
     elif spec.code == KL:
         divergence = max(work[BETA] * value - math.log(work[NORM]), 0.0)
         dual = alpha * rho + lam
     elif spec.code == TOTAL_VARIATION:
-        dual += alpha * rho
+        dual += alpha * rho + work[LEVEL]
     elif spec.code == CVAR:
-        divergence, dual = 0.0, lam + (dual - lam) / spec.k
+        divergence, dual = 0.0, lam + dual / spec.k
     elif work[PHASE] > 0.0:
         dual = work[DUAL]
     else:
         dual = _lagrangian(spec, rho, work[BETA], work[LEVEL], mass, first, divergence)
     inv, top = frame.inv, frame.top
     gap = max(dual - value, 0.0)
-    # Only a φ that is not what it says can get here with weights outside the ball, or with
-    # a gap to speak of.
-    wrong = divergence > rho * (1.0 + 1e-6) + 1e-12 or gap > -1e-6 * frame.bottom
+    # Only a φ that is not what it says, or base weights beyond all proportion, can get here
+    # with weights outside the ball, or with a gap to speak of.
+    scale = -frame.bottom
+    right = divergence <= rho * (1.0 + 1e-6) + 1e-12 and abs(mass - 1.0) <= 1e-9
+    right &= -1e-9 * scale <= dual - value <= 1e-6 * scale
     return Answer(
-        NOT_SOLVED if wrong or work[KIND] == LOST else OK,
+        OK if right and work[KIND] != LOST else NOT_SOLVED,
         (top + value) / inv,
         divergence,
         alpha / inv,

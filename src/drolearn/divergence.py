@@ -384,6 +384,16 @@ class _Custom(Divergence):
         f, df, g = self._f.ctypes, self._df.ctypes, self._g.ctypes
         self.phi_zero = _limit_at_zero(f, phi_zero)  # type: ignore[misc]
         _try_out(f, df, g, self.phi_zero, self.slope_infinity, self.strictly_convex)
+        # s − 1 times any number may be added to φ without changing D: take φ'(1) = 0, or where
+        # φ has a corner at one, a slope in the middle of it.
+        corner = 0.5 * (df(1.0 - 2.0**-30) + df(1.0 + 2.0**-30))
+        self._slope_one = df(1.0) if self.strictly_convex else corner
+        for s in (0.95, 1.05):
+            if not f(s) - self._slope_one * (s - 1.0) > 1e-12:
+                raise ValueError(
+                    f"phi must be curved, or have a corner, at 1, so that only equal weights have "
+                    f"divergence 0. It is straight from 1 to {s}."
+                )
         bend = (df(1.0 + 1e-4) - df(1.0 - 1e-4)) / 2e-4
         self.curvature = bend if 0.0 < bend < math.inf else 1.0  # type: ignore[misc]
 
@@ -393,8 +403,7 @@ class _Custom(Divergence):
 
     @cached_property
     def spec(self) -> _kernels.Spec:
-        # s − 1 times any number may be added to φ without changing D: take φ'(1) = 0.
-        slope_one = self._df.ctypes(1.0)
+        slope_one = self._slope_one
         # Straight pieces are searched by bisection, which needs no pole.
         finite = self.strictly_convex and self.slope_infinity < math.inf
         return _kernels.Spec(
@@ -514,7 +523,7 @@ def _try_out(
     step = 0.1 * (1.0 + slopes[-1] - slopes[0])
     between = 0.5 * (slopes[1:] + slopes[:-1])
     for t in [slopes[0] - step, *between[::4], slopes[-1] + step]:
-        s = min(max(g(t), 0.0), grid[-1])
+        s = min(max(g(t), 0.0), float(grid[-1]))
         height = phi_zero if s == 0.0 else f(s)
         best = heights - t * points
         if height - t * s > best.min() + 1e-7 * (1.0 + abs(t) * s + abs(height)):

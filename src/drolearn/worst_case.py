@@ -13,11 +13,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numba import config
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _kernels
@@ -29,7 +30,6 @@ Array = NDArray[np.float64]
 
 # Compiled code reads equal base weights as an array without elements.
 _EQUAL = np.empty(0)
-_PLAIN = (_kernels.CHI2, _kernels.KL, _kernels.TOTAL_VARIATION, _kernels.CVAR)
 # Fewer losses than this are solved faster than a second thread is told about them.
 _THREADS_FROM = 1 << 17
 
@@ -138,7 +138,7 @@ def worst_case(
     if z.size < _THREADS_FROM:
         threads = 1
     # Two entries, so that a first call compiles only what it needs.
-    curved = kind.code not in _PLAIN
+    curved = kind.code not in _kernels.PLAIN
     solve = _kernels.solve_curve if curved else _kernels.solve_plain
     if threads > 1:
         share = _kernels.share_curve if curved else _kernels.share_plain
@@ -148,11 +148,7 @@ def worst_case(
     if answer.status == _kernels.NOT_FINITE:
         raise ValueError(_not_finite(z))
     if answer.status == _kernels.NOT_SOLVED:
-        raise RuntimeError(
-            f"No worst case was found for {kind!r} with rho={radius!r} after {answer.sweeps} "
-            f"passes over the losses (D = {answer.achieved:.3g}, gap {answer.gap:.3g}); for a "
-            f"custom divergence, check that dphi_inverse(t) minimises phi(s) - t*s for every t."
-        )
+        raise RuntimeError(_not_solved(kind, radius, answer))
     return WorstCase(
         out,
         answer.value,
@@ -189,6 +185,8 @@ def _thread_count(n_jobs: int) -> int:
             f"The 'n_jobs' parameter must be None or an integer other than 0. "
             f"Got {n_jobs!r} instead."
         )
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return 1  # without the compiler there is nothing for threads to share
     return min(effective_n_jobs(int(n_jobs)), os.cpu_count() or 1)
 
 
@@ -232,11 +230,18 @@ def _solve_threaded(
         parts = np.empty((_kernels.chunk_count(z.size), 6))
         counter = np.zeros(1, dtype=np.int64)
         shared = (spec, z, b, rho, alpha, lam, work, out, parts, counter, _pause_address())
-        others = [_pool.submit(share, *shared, rank, threads) for rank in range(1, threads)]
-        answer = share(*shared, 0, threads)
-        for other in others:
-            other.result()
-        return answer
+        others = []
+        try:
+            for rank in range(1, threads):
+                others.append(_pool.submit(share, *shared, rank, threads))
+            return share(*shared, 0, threads)
+        except BaseException:
+            # Ctrl-C before this thread took part: nobody may wait for it, or write to `out`.
+            work[_kernels.STATUS] = _kernels.DONE
+            counter[0] = 1 << 62
+            raise
+        finally:
+            wait(others)
     finally:
         _pool_lock.release()
 
@@ -255,7 +260,7 @@ def _as_vector(parameter: str, values: ArrayLike) -> Array:
         array = np.asarray(values)
         if array.dtype.kind == "O":
             array = array.astype(np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"The '{parameter}' parameter must be a vector of real numbers. "
             f"Got {type(values).__name__} instead, which does not convert to one."
@@ -283,7 +288,7 @@ def _as_losses(losses: ArrayLike) -> Array:
 def _as_radius(rho: float) -> float:
     try:
         radius = math.nan if isinstance(rho, str | bool) else float(rho)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         radius = math.nan
     if not radius >= 0.0:
         raise ValueError(
@@ -311,6 +316,17 @@ def _as_base(base: ArrayLike, size: int) -> Array:
     if not 1e-100 < high < 1e100:  # sums of the raw weights must neither overflow nor vanish
         b = np.ldexp(b, -math.frexp(high)[1])
     return b
+
+
+def _not_solved(kind: Divergence, rho: float, answer: _kernels.Answer) -> str:
+    if kind.code == _kernels.CUSTOM:
+        hint = "check that dphi_inverse(t) minimises phi(s) - t*s for every t"
+    else:
+        hint = "base weights or losses that differ by hundreds of digits are the likely reason"
+    return (
+        f"No worst case was found for {kind!r} with rho={rho!r} in {answer.sweeps} passes "
+        f"(D = {answer.achieved:.3g}, gap {answer.gap:.3g}); {hint}."
+    )
 
 
 def _not_finite(z: Array) -> str:

@@ -1,0 +1,61 @@
+"""Threads: the same bits, whatever happens around them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from drolearn import KL, _kernels, worst_case
+
+module = sys.modules["drolearn.worst_case"]
+LOSSES = np.logaddexp(0.0, np.random.default_rng(0).standard_normal(150_000))
+
+
+def test_many_callers_at_once():
+    """Whoever finds the threads busy works alone."""
+    expected = worst_case(LOSSES, 0.1).weights
+    with ThreadPoolExecutor(4) as callers:
+        found = callers.map(lambda _: worst_case(LOSSES, 0.1, n_jobs=2).weights, range(24))
+        assert all(np.array_equal(weights, expected) for weights in found)
+
+
+def _in_a_child(queue) -> None:
+    queue.put(worst_case(LOSSES, 0.1, n_jobs=2).value)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_after_a_fork():
+    """The child has the parent's pool but none of its threads."""
+    expected = worst_case(LOSSES, 0.1, n_jobs=2).value
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=_in_a_child, args=(queue,))
+    child.start()
+    child.join(timeout=120)
+    assert child.exitcode == 0
+    assert queue.get() == expected
+
+
+def test_ctrl_c_before_the_first_thread_takes_part():
+    """Nobody waits for a thread that never came, and the next call works."""
+
+    def interrupted(*arguments):
+        if arguments[-2] == 0:
+            raise KeyboardInterrupt
+        return _kernels.share_plain(*arguments)
+
+    expected = worst_case(LOSSES, 0.1, "kl", n_jobs=2).weights
+    work, out = np.empty(_kernels.WORK), np.empty(LOSSES.size)
+    with pytest.raises(KeyboardInterrupt):
+        module._solve_threaded(
+            _kernels.solve_plain, interrupted, KL().spec, LOSSES, np.empty(0), 0.1, work, out, 2
+        )
+    names = [thread.name for thread in threading.enumerate()]
+    assert any(name.startswith("drolearn") for name in names)
+    assert np.array_equal(worst_case(LOSSES, 0.1, "kl", n_jobs=2).weights, expected)
