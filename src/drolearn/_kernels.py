@@ -503,10 +503,10 @@ def _chi2_sums(frame, z, b, level, shift):
     if b.size == 0:
         for i in range(z.size):
             u = excess(depth(z[i], frame.inv, frame.top), shift, 0.0)
-            mass += 1.0 if u > level else 0.0
-            u = u if u > level else 0.0
-            first += u
-            second += u * u
+            w = 1.0 if u > level else 0.0
+            mass += w
+            first += w * u
+            second += w * u * u
     else:
         for i in range(z.size):
             u = excess(depth(z[i], frame.inv, frame.top), shift, 0.0)

@@ -220,30 +220,44 @@ def _solve_threaded(
     try:
         if _pool is None:
             _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="drolearn")
-        alpha, lam = math.inf, 0.0
-        stride = _kernels.sample_stride(spec, z.size)
-        if stride > 0:
-            sample, base = z[::stride].copy(), b[::stride].copy()
-            if base.size == 0 or base.any():
-                start = solve(spec, sample, base, rho, work, np.empty(sample.size))
-                alpha, lam = start.alpha, start.lam
         parts = np.empty((_kernels.chunk_count(z.size), 6))
         counter = np.zeros(1, dtype=np.int64)
-        shared = (spec, z, b, rho, alpha, lam, work, out, parts, counter, _pause_address())
         others = []
+
+        def join(rank: int, alpha: float, lam: float) -> _kernels.Answer:
+            pause = _pause_address()
+            return share(
+                spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
+            )
+
         try:
+            # Only the first thread needs the multipliers of the sample: the others wake up
+            # and survey their part while it finds them.
             for rank in range(1, threads):
-                others.append(_pool.submit(share, *shared, rank, threads))
-            return share(*shared, 0, threads)
+                others.append(_pool.submit(join, rank, math.inf, 0.0))
+            return join(0, *_multipliers_of_sample(solve, spec, z, b, rho))
         except BaseException:
             # Ctrl-C before this thread took part: nobody may wait for it, or write to `out`.
             work[_kernels.STATUS] = _kernels.DONE
             counter[0] = 1 << 62
-            raise
-        finally:
             wait(others)
+            raise
     finally:
         _pool_lock.release()
+
+
+def _multipliers_of_sample(
+    solve: Callable[..., _kernels.Answer], spec: _kernels.Spec, z: Array, b: Array, rho: float
+) -> tuple[float, float]:
+    """α and λ of every n-th loss, as `_kernels.solve` finds them; an infinite α for none."""
+    stride = _kernels.sample_stride(spec, z.size)
+    if stride == 0:
+        return math.inf, 0.0
+    sample, base = z[::stride].copy(), b[::stride].copy()
+    if base.size > 0 and not base.any():
+        return math.inf, 0.0
+    start = solve(spec, sample, base, rho, np.empty(_kernels.WORK), np.empty(sample.size))
+    return start.alpha, start.lam
 
 
 # -- what may be given -----------------------------------------------------------------
