@@ -67,7 +67,8 @@ END_LO, END_HI = 16, 19
 CORNER_LO, CORNER_HI = 22, 28
 MIX = 34
 SUMS = 46
-WORK = 52
+PARTS = 52
+WORK = 58
 
 # Beyond this 1/α the weights of all but the largest loss are below the smallest double.
 _HUGE = 1e290
@@ -768,7 +769,7 @@ def begin(curves, spec, frame, rho, alpha, lam, work):
     α and λ are multipliers found elsewhere, those of a sample, say; an infinite α stands
     for none, and asks for the moments of all losses first.
     """
-    work[:] = 0.0
+    work[:SUMS] = 0.0
     work[NORM] = 1.0
     work[KIND] = INNER
     selects = spec.code == TOTAL_VARIATION or spec.code == CVAR
@@ -1411,7 +1412,8 @@ def _solve(curves, spec, z, b, rho, work, out):
             for i in range(base.size):
                 base[i] = b[i * stride]
         chunks = chunk_count(losses.size)
-        parts = np.empty((chunks, 6))
+        # One chunk needs no memory of its own: blocks of a few losses come by the billion.
+        parts = work[PARTS:].reshape((1, 6)) if chunks == 1 else np.empty((chunks, 6))
         survey_range(losses, base, 0, chunks, parts)
         surveyed = gather_survey(parts)
         if surveyed[0] != 0.0:
@@ -1444,7 +1446,7 @@ def solve(spec, z, b, rho, work, out):
     """Write the worst-case weights of the losses z into `out`.
 
     z, out: contiguous float64 arrays of one length; b: raw base weights, or an array of
-    length zero for equal weights; work: at least WORK float64 numbers of scratch space.
+    length zero for equal weights; work: WORK float64 numbers of scratch space.
     """
     if is_curved(spec):
         return solve_curve(spec, z, b, rho, work, out)
