@@ -440,6 +440,7 @@ def survey(z, b, known):
     for i in range(z.size):
         nothing += z[i] * 0.0
         mass += b[i]
+    for i in range(z.size):  # a loop of its own: with the sums it would not vectorise
         low = _smaller(low, z[i] if b[i] > 0.0 else _INF)
         high = _larger(high, z[i] if b[i] > 0.0 else -_INF)
     if high >= known:
