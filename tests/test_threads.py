@@ -59,3 +59,15 @@ def test_ctrl_c_before_the_first_thread_takes_part():
     names = [thread.name for thread in threading.enumerate()]
     assert any(name.startswith("drolearn") for name in names)
     assert np.array_equal(worst_case(LOSSES, 0.1, "kl", n_jobs=2).weights, expected)
+
+
+def test_threads_are_used_only_where_they_pay(monkeypatch):
+    used = []
+    original = module._solve_threaded
+    monkeypatch.setattr(
+        module, "_solve_threaded", lambda *a: used.append(a[2].code) or original(*a)
+    )
+    monkeypatch.setattr(module, "_THREADS_FROM", {_kernels.CHI2: 1 << 22, _kernels.KL: 1 << 19})
+    for divergence in ("chi2", "kl", "total-variation"):
+        worst_case(LOSSES, 0.1, divergence, n_jobs=2)
+    assert used == [_kernels.TOTAL_VARIATION]
