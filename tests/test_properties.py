@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drolearn import CVaR, TotalVariation, worst_case
+from drolearn import _kernels as kernels
 from tests.examples import (
     ALL,
     BALLS,
@@ -281,6 +282,30 @@ def test_cvar_does_not_depend_on_the_radius():
     z = np.random.default_rng(2).standard_normal(100)
     one, other = (worst_case(z, rho, "cvar") for rho in (0.0, 1e3))
     assert np.array_equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("divergence", [TotalVariation(), CVaR(0.3)], ids=name)
+def test_many_weighted_losses_sum_to_one(divergence):
+    """The masses on both sides of a quantile are sums of many weights, each with its rounding."""
+    rng = np.random.default_rng(0)
+    z, base = rng.standard_normal(1_000_000), 10.0 ** rng.uniform(-12.0, 0.0, 1_000_000)
+    wc = worst_case(z, 0.3, divergence, base)
+    assert abs(math.fsum(wc.weights) - 1.0) <= 1e-12
+    assert (wc.weights >= 0.0).all()
+    assert wc.gap <= 1e-10 * (z.max() - z.min())
+
+
+def test_a_norm_that_is_off_is_corrected_and_the_share_at_the_quantile_kept():
+    """Mass that is off by rounding is divided out, without losing what is left at the pivot."""
+    spec, z, work = CVaR(0.5).spec, np.array([1.0, 2.0, 3.0]), np.empty(kernels.WORK)
+    kernels.solve(spec, z, np.empty(0), 0.1, work, np.empty(3))
+    share = work[kernels.KEEP]
+    work[kernels.STATUS], work[kernels.RESCALED] = kernels.FILL, 0.0
+    work[kernels.SUMS] = 1.0 + 1e-8
+    kernels._check_fill.py_func(spec, 0.1, work)
+    assert work[kernels.STATUS] == kernels.FILL
+    assert work[kernels.NORM] == 1.0 + 1e-8
+    assert work[kernels.KEEP] == share > 0.0
 
 
 def test_total_variation_moves_mass_from_the_bottom_to_the_top():

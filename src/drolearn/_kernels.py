@@ -62,20 +62,18 @@ BASE, PEAK, INNER, LOST = 0.0, 1.0, 2.0, 3.0
 STATUS, KIND, BETA, LEVEL, LO, HI, NORM, SHIFT, ROUND, DUAL, LAST, KEEP = range(12)
 # Bisecting mode of the curve solver: the bracket of x and the sums at its two ends, the best
 # feasible and infeasible corners found so far, and the final mixture of up to four points.
-XLO, XHI, PHASE, RESIDUAL = range(12, 16)
-END_LO, END_HI = 16, 19
-CORNER_LO, CORNER_HI = 22, 28
-MIX = 34
-SUMS = 46
-PARTS = 52
-WORK = 58
+XLO, XHI, PHASE, RESIDUAL, RESCALED = range(12, 17)
+END_LO, END_HI = 17, 20
+CORNER_LO, CORNER_HI = 23, 29
+MIX = 35
+SUMS = 47
+PARTS = 53
+WORK = 59
 
 # Beyond this 1/α the weights of all but the largest loss are below the smallest double.
 _HUGE = 1e290
 # More sweeps than any search should need; nested bisections take thousands.
 _PATIENCE = 50_000.0
-# A mark in KEEP: the norm has been corrected once.
-_RESCALED = -1.0
 _INF = math.inf
 _EPS = 2.0**-52
 
@@ -692,6 +690,7 @@ def _fill_quantile(spec, frame, z, b, rho, work, out):
     else:
         high = 1.0 / spec.k
         top = high if pivot < 0.0 else keep
+    keep, high, top = keep / work[NORM], high / work[NORM], top / work[NORM]
     weighted = b.size > 0
     for i in range(z.size):
         w = frame.unit * b[i] if weighted else frame.unit
@@ -1244,7 +1243,7 @@ def _check_fill(spec, rho, work):
     """Whether the weights sum to one and, for χ², lie on the ball as predicted."""
     work[STATUS] = DONE
     mass = work[SUMS]
-    if work[KIND] != INNER or work[KEEP] == _RESCALED:
+    if work[KIND] != INNER or work[RESCALED] == 1.0:
         return
     right = abs(mass - 1.0) <= 1e-9 and _close_enough(work[SUMS + 2], rho)
     right |= work[LEVEL] > -1e-80  # shared evenly over what is as good as ties
@@ -1254,7 +1253,7 @@ def _check_fill(spec, rho, work):
     if abs(mass - 1.0) > 2e-13:
         # Losses with few digits between them leave the norm with fewer than it needs.
         work[NORM] *= mass
-        work[KEEP] = _RESCALED
+        work[RESCALED] = 1.0
         work[STATUS] = FILL
 
 
@@ -1293,7 +1292,7 @@ def is_curved(spec):
 
 
 @_exact
-def multipliers(spec, frame, rho, work):
+def multipliers(spec, frame, work):
     """(α, λ) in units of d."""
     if work[KIND] == PEAK:
         return 0.0, 0.0
@@ -1314,11 +1313,10 @@ def multipliers(spec, frame, rho, work):
 def conclude(spec, frame, rho, work):
     """Value, divergence and duality gap of the weights written by the last sweep."""
     mass, first, divergence, dual = work[SUMS], work[SUMS + 1], work[SUMS + 2], work[SUMS + 3]
-    if (
-        is_curved(spec) and work[KIND] == INNER and work[PHASE] == 0.0
-    ):  # the weights are those of a search
+    if is_curved(spec) and work[KIND] == INNER and work[PHASE] == 0.0:
+        # The weights are those of a search, whose sums are of raw base weights.
         mass, first, divergence = mass * frame.unit, first * frame.unit, divergence * frame.unit
-    alpha, lam = multipliers(spec, frame, rho, work)
+    alpha, lam = multipliers(spec, frame, work)
     value = first / mass
     if work[KIND] == BASE:
         divergence, dual = 0.0, value
@@ -1414,7 +1412,7 @@ def _solve(curves, spec, z, b, rho, work, out):
                 base[i] = b[i * stride]
         chunks = chunk_count(losses.size)
         # One chunk needs no memory of its own: blocks of a few losses come by the billion.
-        parts = work[PARTS:].reshape((1, 6)) if chunks == 1 else np.empty((chunks, 6))
+        parts = work[PARTS : PARTS + 6].reshape((1, 6)) if chunks == 1 else np.empty((chunks, 6))
         survey_range(losses, base, 0, chunks, parts)
         surveyed = gather_survey(parts)
         if surveyed[0] != 0.0:

@@ -238,6 +238,7 @@ def _solve_threaded(
             # and survey their part while it finds them.
             for rank in range(1, threads):
                 others.append(_pool.submit(join, rank, math.inf, 0.0))
+            # After their last meeting with this one they only read what they keep alive.
             return join(0, *_multipliers_of_sample(solve, spec, z, b, rho))
         except BaseException:
             # Ctrl-C before this thread took part: nobody may wait for it, or write to `out`.
