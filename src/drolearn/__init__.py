@@ -11,6 +11,8 @@ from drolearn.divergence import (
     ReverseKL,
     TotalVariation,
 )
+from drolearn.gradient import Draw, Fixed, Full, Growing, Multilevel
+from drolearn.loss import Loss
 from drolearn.worst_case import WorstCase, worst_case
 
 __all__ = [
@@ -19,8 +21,14 @@ __all__ = [
     "ChiSquare",
     "CressieRead",
     "Divergence",
+    "Draw",
+    "Fixed",
+    "Full",
+    "Growing",
     "Hellinger",
     "JensenShannon",
+    "Loss",
+    "Multilevel",
     "ReverseKL",
     "TotalVariation",
     "WorstCase",

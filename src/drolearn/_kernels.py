@@ -24,12 +24,13 @@ code of the package lives here.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import carray, cfunc, config, njit, types
 from numba.extending import intrinsic
 
 # -- the vocabulary shared with Python ------------------------------------------------
@@ -1514,3 +1515,838 @@ def share_curve(spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, r
     return _solve_shared(
         1, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
     )
+
+
+# -- losses of single examples ---------------------------------------------------------
+
+LOGISTIC, SQUARED_HINGE, SMOOTHED_HINGE, SQUARED, HUBER, OWN, MULTINOMIAL = range(7)
+
+
+class LossSpec(NamedTuple):
+    """A loss as compiled code sees it: a function of the margin y·f or the residual f − y."""
+
+    code: int
+    residual: int  # 1 if it looks at f − y, 0 if at y·f
+    k: float  # the parameter: width of the bend
+    value: int  # addresses of compiled functions, for the user's own loss
+    slope: int
+
+
+@_element
+def _logistic(x):
+    """log(1 + e⁻ˣ) and its slope −1/(1 + eˣ), with all digits on both sides."""
+    e = fast_exp(-abs(x))
+    s = 1.0 + e
+    # log(1 + e) = log s + (e − (s − 1))/s: what the sum has rounded away comes back.
+    value = fast_log(s) + (e - (s - 1.0)) / s
+    return value + max(-x, 0.0), -(e if x > 0.0 else 1.0) / s
+
+
+@_element
+def _squared_hinge(x):
+    u = max(1.0 - x, 0.0)
+    return u * u, -2.0 * u
+
+
+@_element
+def _smoothed_hinge(x, k):
+    """0 from x = 1 on, slope −1 below 1 − k, a parabola in between."""
+    u = max(1.0 - x, 0.0)
+    v = min(u, k)
+    return v * v / (2.0 * k) + (u - v), -v / k
+
+
+@_element
+def _squared(x):
+    return 0.5 * x * x, x
+
+
+@_element
+def _huber(x, k):
+    v = min(max(x, -k), k)
+    return 0.5 * v * v + k * (abs(x) - abs(v)), v
+
+
+@_exact
+def _own(spec, x):
+    return _call(spec.value, x), _call(spec.slope, x)
+
+
+@_exact
+def _one_loss(spec, x):
+    """Value and slope at a margin or residual x."""
+    if spec.code == LOGISTIC:
+        return _logistic(x)
+    if spec.code == SQUARED_HINGE:
+        return _squared_hinge(x)
+    if spec.code == SMOOTHED_HINGE:
+        return _smoothed_hinge(x, spec.k)
+    if spec.code == SQUARED:
+        return _squared(x)
+    if spec.code == HUBER:
+        return _huber(x, spec.k)
+    return _own(spec, x)
+
+
+@_exact
+def _softmax_losses(f, y, z, slope):
+    """log Σ exp f − f_y and its gradient softmax(f) − e_y; y holds the places of the classes."""
+    m = f.size // z.size
+    for n in range(z.size):
+        row, out = f[n * m : (n + 1) * m], slope[n * m : (n + 1) * m]
+        top = row[0]
+        for c in range(1, m):
+            top = max(top, row[c])
+        total = 0.0
+        for c in range(m):
+            out[c] = math.exp(row[c] - top)
+            total += out[c]
+        own = int(y[n])
+        z[n] = math.log(total) + (top - row[own])
+        for c in range(m):
+            out[c] /= total
+        out[own] -= 1.0
+
+
+@_exact
+def losses(spec, f, y, z, slope):
+    """The losses z of scores f, and their slopes in f.  f and slope: m numbers for each row."""
+    code = spec.code
+    if code == MULTINOMIAL:
+        _softmax_losses(f, y, z, slope)
+    elif spec.residual:
+        for n in range(z.size):
+            z[n], slope[n] = _one_loss(spec, f[n] - y[n])
+    elif code == LOGISTIC:  # a loop of its own vectorises
+        for n in range(z.size):
+            value, derivative = _logistic(f[n] * y[n])
+            z[n] = value
+            slope[n] = derivative * y[n]
+    else:
+        for n in range(z.size):
+            value, derivative = _one_loss(spec, f[n] * y[n])
+            z[n] = value
+            slope[n] = derivative * y[n]
+
+
+@_entry
+def losses_of(spec, f, y, z, slope):
+    """`losses`, for Python."""
+    losses(spec, f, y, z, slope)
+
+
+@_entry
+def loss_at(spec, x):
+    """Value and slope at a margin or residual x, for Python."""
+    return _one_loss(spec, x)
+
+
+@_entry
+def bends_of(spec, f, y, out):
+    """The second derivative of each loss in its score (of losses of one score)."""
+    for n in range(out.size):
+        x = f[n] - y[n] if spec.residual else f[n] * y[n]
+        if spec.code == LOGISTIC:
+            e = fast_exp(-abs(x))
+            out[n] = e / ((1.0 + e) * (1.0 + e))
+        elif spec.code == SQUARED_HINGE:
+            out[n] = 2.0 if x < 1.0 else 0.0
+        elif spec.code == SMOOTHED_HINGE:
+            out[n] = 1.0 / spec.k if 1.0 - spec.k < x < 1.0 else 0.0
+        elif spec.code == SQUARED:
+            out[n] = 1.0
+        elif spec.code == HUBER:
+            out[n] = 1.0 if abs(x) < spec.k else 0.0
+        else:
+            step = 6e-6 * (1.0 + abs(x))
+            rise = _call(spec.slope, x + step) - _call(spec.slope, x - step)
+            out[n] = max(rise / (2.0 * step), 0.0)
+
+
+# -- rows of data: dense, or compressed sparse rows ------------------------------------
+
+# One of X and csr is None; numba then leaves the other branch out.
+
+
+class CSR(NamedTuple):
+    """A scipy.sparse matrix in its own three arrays."""
+
+    data: Any
+    indices: Any
+    indptr: Any
+
+
+@_summing
+def row_score(X, csr, i, w):
+    """The scalar product of row i and w; the last of w is the intercept."""
+    total = 0.0
+    if csr is None:
+        row = X[i]
+        for j in range(row.size):
+            total += row[j] * w[j]
+    else:
+        first, last = csr.indptr[i], csr.indptr[i + 1]
+        values, columns = csr.data[first:last], csr.indices[first:last]
+        for j in range(values.size):
+            total += values[j] * w[columns[j]]
+    return total + w[w.size - 1]
+
+
+@_summing
+def add_row(X, csr, i, u, g):
+    """g += u · (row i, 1)."""
+    if csr is None:
+        row = X[i]
+        for j in range(row.size):
+            g[j] += u * row[j]
+    else:
+        first, last = csr.indptr[i], csr.indptr[i + 1]
+        values, columns = csr.data[first:last], csr.indices[first:last]
+        for j in range(values.size):
+            g[columns[j]] += u * values[j]
+    g[g.size - 1] += u
+
+
+@_entry
+def scores_range(X, csr, theta, first, last, f):
+    """f = X θ for rows first to last."""
+    m = theta.shape[0]
+    if csr is None:
+        if X.strides[0] < X.strides[1]:  # column after column in memory: read it that way
+            for c in range(m):
+                w = theta[c]
+                for i in range(first, last):
+                    f[i * m + c] = w[w.size - 1]
+                for j in range(X.shape[1]):
+                    column = X[first:last, j]
+                    for i in range(column.size):
+                        f[(first + i) * m + c] += w[j] * column[i]
+            return
+    for i in range(first, last):
+        for c in range(m):
+            f[i * m + c] = row_score(X, csr, i, theta[c])
+
+
+@_entry
+def gradient_range(X, csr, u, first, last, g):
+    """g = Xᵀu over rows first to last; the last column of g is that of the intercept."""
+    m = g.shape[0]
+    g[:] = 0.0
+    if csr is None:
+        if X.strides[0] < X.strides[1]:
+            for c in range(m):
+                for j in range(X.shape[1]):
+                    column = X[first:last, j]
+                    total = 0.0
+                    for i in range(column.size):
+                        total += column[i] * u[(first + i) * m + c]
+                    g[c, j] = total
+                for i in range(first, last):
+                    g[c, g.shape[1] - 1] += u[i * m + c]
+            return
+    for i in range(first, last):
+        for c in range(m):
+            if u[i * m + c] != 0.0:
+                add_row(X, csr, i, u[i * m + c], g[c])
+
+
+@_entry
+def scaled_rows(X, first, last, mean, scale, root, out):
+    """out = root · (X − mean) · scale for rows first to last, and root in the last column."""
+    d = X.shape[1]
+    for i in range(last - first):
+        row, to = X[first + i], out[i]
+        for j in range(d):
+            to[j] = root[first + i] * ((row[j] - mean[j]) * scale[j])
+        to[d] = root[first + i]
+
+
+@_entry
+def gram_sparse(csr, h, first, last, scale, out):
+    """out += Σ h (x·scale, 1)(x·scale, 1)ᵀ, its lower half, over rows first to last."""
+    d = out.shape[0] - 1
+    for i in range(first, last):
+        if h[i] == 0.0:
+            continue
+        start, stop = csr.indptr[i], csr.indptr[i + 1]
+        for a in range(start, stop):
+            j = csr.indices[a]
+            v = h[i] * csr.data[a] * scale[j]
+            out[d, j] += v
+            for b in range(start, a + 1):
+                k = csr.indices[b]
+                out[max(j, k), min(j, k)] += v * csr.data[b] * scale[k]
+        out[d, d] += h[i]
+
+
+@_entry
+def column_moments(X, csr, rows, d):
+    """Sum, sum of squares and largest size of each column over some rows."""
+    total, square, largest = np.zeros(d), np.zeros(d), np.zeros(d)
+    for i in rows:
+        if csr is None:
+            row = X[i]
+            for j in range(d):
+                x = np.float64(row[j])
+                total[j] += x
+                square[j] += x * x
+                largest[j] = max(largest[j], abs(x))
+        else:
+            for a in range(csr.indptr[i], csr.indptr[i + 1]):
+                x, j = np.float64(csr.data[a]), csr.indices[a]
+                total[j] += x
+                square[j] += x * x
+                largest[j] = max(largest[j], abs(x))
+    return total, square, largest
+
+
+@_entry
+def centred_moments(X, rows, mean):
+    """Sum of squares and largest size of each column about its mean over some rows."""
+    d = mean.size
+    square, largest = np.zeros(d), np.zeros(d)
+    for i in rows:
+        row = X[i]
+        for j in range(d):
+            x = row[j] - mean[j]
+            square[j] += x * x
+            largest[j] = max(largest[j], abs(x))
+    return square, largest
+
+
+# -- draws: rows without replacement, and signed blocks of them ------------------------
+
+FULL, FIXED, GROWING, MULTILEVEL = range(4)
+
+
+class Plan(NamedTuple):
+    """A method of drawing, as compiled code sees it."""
+
+    kind: int
+    n: int
+    size: int
+    rate: float
+    rho: float
+    inflation: float
+    delta: float
+    sizes: Any  # rows of the block at each level, from the base block to all n
+    cumulative: Any  # probability of a correction at level 1, at most 2, at most 3, ...
+    coefficients: Any  # one over the probability of each level
+
+
+@_exact
+def block_radius(plan, size):
+    """ρ_M = ρ + c (1/M − 1/N)^((1−δ)/2)."""
+    if plan.inflation == 0.0 or size >= plan.n:
+        return plan.rho
+    return plan.rho + plan.inflation * (1.0 / size - 1.0 / plan.n) ** (0.5 * (1.0 - plan.delta))
+
+
+@_exact
+def choose(rng, plan, t):
+    """Level and number of rows of the draw at step t, and how many of them are its base block."""
+    if plan.kind == FULL:
+        return 0, plan.n, plan.n
+    if plan.kind != MULTILEVEL:
+        size = plan.size
+        if plan.kind == GROWING:
+            size = int(min(plan.size * plan.rate ** np.float64(t), np.float64(plan.n)))
+        return 0, size, size
+    first = plan.sizes[0]
+    if plan.cumulative.size > 0:
+        u = rng.random()
+        for k in range(plan.cumulative.size):
+            if u < plan.cumulative[k]:
+                return k + 1, first + plan.sizes[k + 1], first
+    return 0, first, first
+
+
+@_exact
+def _slot(keys, mask, key):
+    """Where a key is, or belongs, in a hash table with open addresses."""
+    at = ((key * 0x9E3779B97F4A7C1) >> 20) & mask
+    while keys[at] != key and keys[at] >= 0:
+        at = (at + 1) & mask
+    return at
+
+
+@_exact
+def _capacity(count):
+    """Places of a hash table for so many keys: a power of two, at most half of them full."""
+    capacity = 4
+    while capacity < 2 * count:
+        capacity *= 2
+    return capacity
+
+
+@_exact
+def draw_rows(rng, n, out, table):
+    """Fill `out` with different rows of n in random order, in time proportional to out.size.
+
+    The first steps of a shuffle of 0 … n−1, of which only the places that changed are kept:
+    in a hash table, or where the draw is a good part of all rows, in an array.
+    """
+    count = out.size
+    if 8 * count >= n:
+        places = np.arange(n)
+        for i in range(count):
+            j = min(i + int(rng.random() * (n - i)), n - 1)
+            out[i] = places[j]
+            places[j] = places[i]
+        return
+    capacity = _capacity(count)
+    keys, values = table[:capacity], table[capacity : 2 * capacity]
+    keys[:] = -1
+    for i in range(count):
+        j = min(i + int(rng.random() * (n - i)), n - 1)
+        at = _slot(keys, capacity - 1, j)
+        out[i] = values[at] if keys[at] == j else j
+        here = _slot(keys, capacity - 1, i)
+        moved = values[here] if keys[here] == i else i
+        keys[at] = j
+        values[at] = moved
+
+
+@_exact
+def table_size(n, one, other):
+    """Length of the table with which `draw_rows` can draw that many rows."""
+    longest = 0
+    for count in (one, other):
+        if 0 < 8 * count < n:
+            longest = max(longest, 2 * _capacity(count))
+    return longest
+
+
+@_exact
+def _correct(plan, level, start, weight, blocks):
+    """Write the blocks of a correction: all rows, then the two parts of them.
+
+    With an odd number of rows the last is in neither part.
+    """
+    size, half = plan.sizes[level], plan.sizes[max(level - 1, 0)]
+    for b in range(3):
+        blocks[b, 0] = start + max(b - 1, 0) * half
+        blocks[b, 1] = start + (size if b == 0 else b * half)
+        blocks[b, 2] = weight if b == 0 else -0.5 * weight
+        blocks[b, 3] = block_radius(plan, size if b == 0 else half)
+
+
+@_exact
+def place(rng, plan, level, count, indices, blocks, table):
+    """Draw the rows and write the blocks (start, stop, coefficient, radius); their number."""
+    if plan.kind == FULL:
+        for i in range(count):
+            indices[i] = i
+    first = count if level == 0 else plan.sizes[0]
+    if plan.kind != FULL:
+        draw_rows(rng, plan.n, indices[:first], table)
+    blocks[0, 0] = 0.0
+    blocks[0, 1] = first
+    blocks[0, 2] = 1.0
+    blocks[0, 3] = block_radius(plan, first)
+    if level == 0:
+        return 1
+    draw_rows(rng, plan.n, indices[first:count], table)
+    _correct(plan, level, first, plan.coefficients[level - 1], blocks[1:])
+    return 4
+
+
+@_entry
+def draw(rng, plan, t):
+    """Rows, blocks and the size of the base block of step t, for Python."""
+    level, count, first = choose(rng, plan, t)
+    indices, blocks = np.empty(count, dtype=np.int64), np.empty((4, 4))
+    table = np.empty(table_size(plan.n, count - first, first), dtype=np.int64)
+    number = place(rng, plan, level, count, indices, blocks, table)
+    return indices, blocks[:number], first
+
+
+@_entry
+def draw_level(rng, plan, level):
+    """The base block alone (level 0), or a correction alone, not divided by its probability."""
+    size = plan.sizes[level]
+    indices, blocks = np.empty(size, dtype=np.int64), np.empty((3, 4))
+    draw_rows(rng, plan.n, indices, np.empty(table_size(plan.n, size, 0), dtype=np.int64))
+    _correct(plan, level, 0, 1.0, blocks)
+    return indices, blocks[: 3 if level > 0 else 1], size if level == 0 else 0
+
+
+# -- signed weights of the rows of a draw ----------------------------------------------
+
+
+@_exact
+def _weigh(curves, spec, z, b, blocks, work, out):
+    """Σ over blocks of coefficient × worst-case weights; a status.
+
+    The second half of `out` is scratch space.  A block without any base weight counts as
+    zero: what it stands for may be any function of its rows, as long as each level uses the
+    same.
+    """
+    size = z.size
+    out[:size] = 0.0
+    for k in range(blocks.shape[0]):
+        start, stop = int(blocks[k, 0]), int(blocks[k, 1])
+        weights = out[size : size + stop - start]
+        base = b[start:stop] if b.size > 0 else b
+        if b.size > 0:
+            total = 0.0
+            for i in range(base.size):
+                total += base[i]
+            if total == 0.0:
+                continue
+        answer = _solve(curves, spec, z[start:stop], base, blocks[k, 3], work, weights)
+        if answer.status != OK:
+            return answer.status
+        for i in range(weights.size):
+            out[start + i] += blocks[k, 2] * weights[i]
+    return OK
+
+
+@_exact
+def _unpack(packed):
+    return Spec(
+        int(packed[0]),
+        int(packed[1]),
+        packed[2],
+        packed[3],
+        packed[4],
+        packed[5],
+        packed[6],
+        int(packed[7]),
+        int(packed[8]),
+        int(packed[9]),
+    )
+
+
+def _weigh_plain(packed, z, size, b, base, blocks, number, work, out):
+    return _weigh(
+        None,
+        _unpack(carray(packed, 10)),
+        carray(z, size),
+        carray(b, base),
+        carray(blocks, (number, 4)),
+        carray(work, WORK),
+        carray(out, 2 * size),
+    )
+
+
+def _weigh_curve(packed, z, size, b, base, blocks, number, work, out):
+    return _weigh(
+        1,
+        _unpack(carray(packed, 10)),
+        carray(z, size),
+        carray(b, base),
+        carray(blocks, (number, 4)),
+        carray(work, WORK),
+        carray(out, 2 * size),
+    )
+
+
+@functools.cache
+def weigher(curved: bool) -> Any:
+    """The inner maximum of blocks as a C function, compiled once for all loops that call it.
+
+    Loops come in many kinds (dense, sparse, 32 and 64 bits); each would otherwise compile
+    the solvers anew.
+    """
+    doubles = types.CPointer(types.float64)
+    size = types.int64
+    signature = types.int64(
+        doubles, doubles, size, doubles, size, doubles, size, doubles, doubles
+    )
+    function = _weigh_curve if curved else _weigh_plain
+    return cfunc(signature, cache=True, error_model="numpy", fastmath=False)(function)
+
+
+def pack(spec: Spec) -> tuple[int, Any]:
+    """A divergence as a loop needs it: the address of its solver, and its numbers."""
+    curved = spec.code not in PLAIN
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return int(curved), np.array(spec, dtype=np.float64)
+    return weigher(curved).address, np.array(spec, dtype=np.float64)
+
+
+def _weigh_by_address(typingctx, address, packed, z, size, b, base, blocks, number, work, out):
+    """Call the C function at an address, with pointers to the data of arrays."""
+
+    def generate(context, builder, signature, args):
+        whole = ir.IntType(64)
+        function = ir.FunctionType(whole, [whole] * 9)
+        return builder.call(builder.inttoptr(args[0], function.as_pointer()), args[1:])
+
+    return types.int64(*([types.int64] * 10)), generate
+
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+
+    def weigh(address, packed, z, b, blocks, work, out):
+        """Signed weights of losses z into the first half of `out`; a status."""
+        return _weigh(1 if address else None, _unpack(packed), z, b, blocks, work, out)
+
+else:
+    _by_pointers = intrinsic(_weigh_by_address)
+
+    @_exact
+    def weigh(address, packed, z, b, blocks, work, out):
+        """Signed weights of losses z into the first half of `out`; a status."""
+        return _by_pointers(
+            address,
+            packed.ctypes.data,
+            z.ctypes.data,
+            z.size,
+            b.ctypes.data,
+            b.size,
+            blocks.ctypes.data,
+            blocks.shape[0],
+            work.ctypes.data,
+            out.ctypes.data,
+        )
+
+
+@_entry
+def signed_weights(address, packed, z, b, blocks):
+    """`weigh`, for Python: the weights and a status."""
+    out = np.empty(2 * z.size)
+    status = weigh(address, packed, z, b, blocks, np.empty(WORK), out)
+    return out[: z.size], status
+
+
+# -- the loop --------------------------------------------------------------------------
+
+# Places in the tally, the numbers that live from chunk to chunk.
+STEP, SAMPLES, BASE_NORM, AVERAGED, GRADIENT, CORRECTIONS, CLIPPED = range(7)
+TALLY = 7
+
+# How a chunk ended.
+RUNNING, LOST_FINITE, LOST_INNER = 0, 1, 2
+
+
+@_element
+def _settle(w, total, elapsed, scale, l2, drift, omega):
+    """A coordinate after `elapsed` step sizes in which only penalty and drift acted on it.
+
+    It follows w' = −D (drift + l2 w); `total` gathers ω ∫ w.
+    """
+    if l2 == 0.0:
+        move = -scale * drift * elapsed
+        return w + move, total + omega * elapsed * (w + 0.5 * move)
+    a = scale * l2
+    if a == 0.0:
+        return w, total + omega * elapsed * w
+    shrink = fast_expm1(-a * elapsed)
+    goal = -drift / l2
+    away = w - goal
+    return w + away * shrink, total + omega * (goal * elapsed - away * shrink / a)
+
+
+@_exact
+def _touch(csr, rows, theta, average, drift, scale, l2, omega, clock, last, stamp, mark, touched):
+    """List the columns of some rows and bring their coordinates up to date; their number."""
+    number = 0
+    for i in rows:
+        for a in range(csr.indptr[i], csr.indptr[i + 1]):
+            j = csr.indices[a]
+            if stamp[j] != mark:
+                stamp[j] = mark
+                touched[number] = j
+                number += 1
+                if last[j] != clock:
+                    for c in range(theta.shape[0]):
+                        theta[c, j], average[c, j] = _settle(
+                            theta[c, j],
+                            average[c, j],
+                            clock - last[j],
+                            scale[j],
+                            l2,
+                            drift[c, j],
+                            omega,
+                        )
+                    last[j] = clock
+    return number
+
+
+@_summing
+def _norm(csr, g, mean, scale, touched):
+    """‖g‖² in the metric of the steps: Σ D g², of g − mean · g_intercept."""
+    d = g.shape[1] - 1
+    total = 0.0
+    for c in range(g.shape[0]):
+        row = g[c]
+        own = row[d]
+        if csr is None:
+            for j in range(d):
+                v = row[j] - mean[j] * own
+                total += scale[j] * v * v
+        else:
+            for j in touched:
+                total += scale[j] * row[j] * row[j]
+        total += scale[d] * own * own
+    return total
+
+
+@_summing
+def _step_dense(theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega):
+    """One step of all coordinates, and ω γ times the new point added to the average."""
+    d = theta.shape[1] - 1
+    for c in range(theta.shape[0]):
+        w, total, base, more, steady = theta[c], average[c], g[c], correction[c], drift[c]
+        own = base[d] + factor * more[d]
+        shift = 0.0
+        for j in range(d):
+            slope = (base[j] + factor * more[j] - mean[j] * own) + steady[j] + l2 * w[j]
+            move = gamma * scale[j] * slope
+            w[j] -= move
+            shift += mean[j] * move
+            total[j] += omega * gamma * w[j]
+            base[j] = 0.0
+            more[j] = 0.0
+        w[d] += shift - gamma * scale[d] * (own + steady[d])
+        total[d] += omega * gamma * w[d]
+        base[d] = 0.0
+        more[d] = 0.0
+
+
+@_summing
+def _step_sparse(theta, average, g, correction, factor, drift, scale, gamma, omega, touched):
+    """One step of the touched coordinates; penalty and drift follow when they are settled."""
+    d = theta.shape[1] - 1
+    for c in range(theta.shape[0]):
+        w, total, base, more, steady = theta[c], average[c], g[c], correction[c], drift[c]
+        for j in touched:
+            w[j] -= gamma * scale[j] * (base[j] + factor * more[j])
+            base[j] = 0.0
+            more[j] = 0.0
+        w[d] -= gamma * scale[d] * (base[d] + factor * more[d] + steady[d])
+        total[d] += omega * gamma * w[d]
+        base[d] = 0.0
+        more[d] = 0.0
+
+
+@_exact
+def _slopes(spec, address, packed, X, csr, y, b, rows, blocks, theta, f, z, slope, work, out):
+    """Signed weight × slope of the loss in the score, for each row of a draw; a status."""
+    m = theta.shape[0]
+    for i in range(rows.size):
+        for c in range(m):
+            f[i * m + c] = row_score(X, csr, rows[i], theta[c])
+    losses(spec, f, y, z, slope)
+    status = weigh(address, packed, z, b, blocks, work, out)
+    if status == OK:
+        for i in range(rows.size):
+            for c in range(m):
+                slope[i * m + c] *= out[i]
+    return status
+
+
+@_entry
+def descend(
+    rng, plan, spec, address, packed, X, csr, y, base,
+    theta, average, mean, scale, anchor, drift, gammas, l2, clip, omega, limit, tally,
+):  # fmt: skip
+    """Some steps θ ← θ − γ D (G + l2 θ), G the gradient of a draw; how they ended.
+
+    θ, its weighted sum `average` and the tally are changed in place.  `mean` and `scale`
+    are those of the columns, `anchor` a second point whose gradients are subtracted (or an
+    array without rows) and `drift` the gradient of the robust loss there.  Stops before the
+    sample count passes `limit` or when the step sizes run out.
+    """
+    m, d = theta.shape[0], theta.shape[1] - 1
+    g, correction = np.zeros((m, d + 1)), np.zeros((m, d + 1))
+    sparse = 0 if csr is None else d
+    last, stamp = np.zeros(sparse), np.full(sparse, -1, dtype=np.int32)
+    touched = np.empty(sparse, dtype=np.int32)
+    anchored = anchor.shape[0] > 0
+    work, blocks = np.empty(WORK), np.empty((4, 4))
+    room = 0
+    indices, table = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    labels, b = np.empty(0), np.empty(0)
+    f, z, slope, other, out = np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0)
+    clock, status, number = 0.0, RUNNING, 0
+    for s in range(gammas.size):
+        if tally[SAMPLES] >= limit:
+            break
+        gamma = gammas[s]
+        level, count, first = choose(rng, plan, tally[STEP])
+        needed = table_size(plan.n, count - first, first)
+        if needed > table.size:
+            table = np.empty(needed, dtype=np.int64)
+        if count > room:
+            room = count
+            indices, labels = np.empty(room, dtype=np.int64), np.empty(room)
+            b = np.empty(room if base.size > 0 else 0)
+            f, slope, other = np.empty(room * m), np.empty(room * m), np.empty(room * m)
+            z, out = np.empty(room), np.empty(2 * room)
+        parts = blocks[: place(rng, plan, level, count, indices, blocks, table)]
+        rows = indices[:count]
+        for i in range(count):
+            labels[i] = y[rows[i]]
+        if base.size > 0:
+            for i in range(count):
+                b[i] = base[rows[i]]
+        if csr is not None:
+            number = _touch(
+                csr, rows, theta, average, drift, scale, l2, omega, clock, last, stamp, s, touched
+            )
+        own_b = b[: count if base.size > 0 else 0]
+        own_y, own_f, own_z = labels[:count], f[: count * m], z[:count]
+        u, weights = slope[: count * m], out[: 2 * count]
+        inner = _slopes(
+            spec, address, packed, X, csr, own_y, own_b, rows, parts,
+            theta, own_f, own_z, u, work, weights,
+        )  # fmt: skip
+        if inner == OK and anchored:
+            v = other[: count * m]
+            inner = _slopes(
+                spec, address, packed, X, csr, own_y, own_b, rows, parts,
+                anchor, own_f, own_z, v, work, weights,
+            )  # fmt: skip
+            for i in range(count * m):
+                u[i] -= v[i]
+        if inner != OK:
+            status = LOST_FINITE if inner == NOT_FINITE else LOST_INNER
+            break
+        for c in range(m):
+            for i in range(first):
+                if u[i * m + c] != 0.0:
+                    add_row(X, csr, rows[i], u[i * m + c], g[c])
+            for i in range(first, count):
+                if u[i * m + c] != 0.0:
+                    add_row(X, csr, rows[i], u[i * m + c], correction[c])
+        size = math.sqrt(_norm(csr, g, mean, scale, touched[:number]))
+        # The mean of the norms so far, and later of the last hundred or so.
+        tally[BASE_NORM] += (size - tally[BASE_NORM]) / min(tally[STEP] + 1.0, 100.0)
+        factor = 1.0
+        if level > 0:
+            tally[CORRECTIONS] += 1.0
+            extra = math.sqrt(_norm(csr, correction, mean, scale, touched[:number]))
+            bound = clip * tally[BASE_NORM] * math.sqrt(1.0 + tally[STEP] / 100.0)
+            if extra > bound:
+                factor = bound / extra
+                tally[CLIPPED] += 1.0
+            size += factor * extra
+        if not size < _INF:
+            status = LOST_FINITE
+            break
+        if csr is None:
+            _step_dense(
+                theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega
+            )
+        else:
+            _step_sparse(
+                theta, average, g, correction, factor, drift, scale, gamma, omega,
+                touched[:number],
+            )  # fmt: skip
+            for j in touched[:number]:
+                # They have moved; what the average gets for this step is settled later.
+                last[j] = clock
+        clock += gamma
+        tally[STEP] += 1.0
+        tally[SAMPLES] += count
+        tally[AVERAGED] += omega * gamma
+    for j in range(sparse):
+        for c in range(m):
+            theta[c, j], average[c, j] = _settle(
+                theta[c, j], average[c, j], clock - last[j], scale[j], l2, drift[c, j], omega
+            )
+    tally[GRADIENT] = tally[BASE_NORM]
+    return status

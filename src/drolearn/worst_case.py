@@ -127,10 +127,10 @@ def worst_case(
     >>> worst_case([1.0, 2.0], rho=0.1, divergence="kl", base=[3, 1]).weights.round(3)
     array([0.543, 0.457])
     """
-    z = _as_losses(losses)
-    radius = _as_radius(rho)
+    z = as_losses(losses)
+    radius = as_radius(rho)
     kind = as_divergence(divergence)
-    b = _EQUAL if base is None else _as_base(base, z.size)
+    b = _EQUAL if base is None else as_base(base, z.size)
     if b.size > 0 and kind.code == _kernels.CHI2:
         # p² ≤ (1 + ρ) b: weights this small cannot hold mass that shows in a double, but would
         # cost all digits of the others.
@@ -149,9 +149,9 @@ def worst_case(
     else:
         answer = solve(kind.spec, z, b, radius, work, out)
     if answer.status == _kernels.NOT_FINITE:
-        raise ValueError(_not_finite(z))
+        raise ValueError(not_finite(z))
     if answer.status == _kernels.NOT_SOLVED:
-        raise RuntimeError(_not_solved(kind, radius, answer))
+        raise RuntimeError(not_solved(kind, radius, answer))
     return WorstCase(
         out,
         answer.value,
@@ -267,7 +267,7 @@ def _multipliers_of_sample(
 # -- what may be given -----------------------------------------------------------------
 
 
-def _as_vector(parameter: str, values: ArrayLike) -> Array:
+def as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector, copied only if it is not one already."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise ValueError(
@@ -296,14 +296,16 @@ def _as_vector(parameter: str, values: ArrayLike) -> Array:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _as_losses(losses: ArrayLike) -> Array:
-    z = _as_vector("losses", losses)
+def as_losses(losses: ArrayLike) -> Array:
+    """The losses, finite or not, as a vector."""
+    z = as_vector("losses", losses)
     if z.size == 0:
         raise ValueError("The 'losses' parameter must hold at least one number. Got none instead.")
     return z
 
 
-def _as_radius(rho: float) -> float:
+def as_radius(rho: float) -> float:
+    """A radius of at least 0."""
     try:
         radius = math.nan if isinstance(rho, str | bool) else float(rho)
     except (TypeError, ValueError, OverflowError):
@@ -315,8 +317,9 @@ def _as_radius(rho: float) -> float:
     return radius
 
 
-def _as_base(base: ArrayLike, size: int) -> Array:
-    b = _as_vector("base", base)
+def as_base(base: ArrayLike, size: int) -> Array:
+    """Base weights that can be summed."""
+    b = as_vector("base", base)
     if b.size != size:
         raise ValueError(
             f"The 'base' parameter must have one weight for each of the {size} losses. "
@@ -336,18 +339,22 @@ def _as_base(base: ArrayLike, size: int) -> Array:
     return b
 
 
-def _not_solved(kind: Divergence, rho: float, answer: _kernels.Answer) -> str:
+def not_solved(kind: Divergence, rho: float, answer: _kernels.Answer | None = None) -> str:
+    """What to say when the search for the worst case has given up."""
     if kind.code == _kernels.CUSTOM:
         hint = "check that dphi_inverse(t) minimises phi(s) - t*s for every t"
     else:
         hint = "base weights or losses that differ by hundreds of digits are the likely reason"
-    return (
-        f"No worst case was found for {kind!r} with rho={rho!r} in {answer.sweeps} passes "
-        f"(D = {answer.achieved:.3g}, gap {answer.gap:.3g}); {hint}."
-    )
+    found = ""
+    if answer is not None:
+        found = (
+            f" in {answer.sweeps} passes (D = {answer.achieved:.3g}, gap {answer.gap:.3g})"
+        )
+    return f"No worst case was found for {kind!r} with rho={rho!r}{found}; {hint}."
 
 
-def _not_finite(z: Array) -> str:
+def not_finite(z: Array) -> str:
+    """What to say about losses that are not finite."""
     nan, infinite = int(np.isnan(z).sum()), int(np.isinf(z).sum())
     first = int(np.flatnonzero(~np.isfinite(z))[0])
     return (

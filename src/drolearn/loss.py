@@ -1,0 +1,195 @@
+"""Losses of single examples: what they are, and the facts that solvers need.
+
+A loss looks at the margin y·f (y = ±1, f the score of the model), at the residual f − y, or
+at the scores of all classes at once.
+
+==================  ==========================================================  =============
+name                loss                                                        steepest slope
+==================  ==========================================================  =============
+"logistic"          log(1 + e⁻ˣ) of the margin x                                bounded
+"squared-hinge"     max(1 − x, 0)²                                              grows
+"smoothed-hinge"    0 from x = 1 on, a parabola on 1 − width < x < 1, then 1 − x − width/2
+"multinomial"       log Σ exp f − f_y of the scores of all classes              bounded
+"squared"           ½ r² of the residual r                                      grows
+"huber"             ½ r² up to |r| = width, then straight                       bounded
+`Loss.custom`       the user's own
+==================  ==========================================================  =============
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from drolearn import _kernels
+from drolearn.custom import compiled
+
+__all__ = ["Loss", "as_loss"]
+
+Array = NDArray[np.float64]
+Kind = Literal["margin", "residual", "classes"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A convex loss of one example.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    of : {"margin", "residual", "classes"}
+        What it looks at.
+    smoothness : float
+        The largest second derivative; step sizes follow from it.
+    width : float
+        Where the parabola ends, for the losses that have one.
+
+    Examples
+    --------
+    >>> from drolearn import Loss
+    >>> import math
+    >>> exponential = Loss.custom(
+    ...     lambda x: math.exp(-x), lambda x: -math.exp(-x), of="margin", smoothness=10.0
+    ... )
+    >>> value, slope = exponential.at([0.0, 1.0])
+    >>> value.round(3)
+    array([1.   , 0.368])
+    """
+
+    name: str
+    code: int
+    of: Kind
+    smoothness: float
+    width: float = 1.0
+    functions: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    @staticmethod
+    def smoothed_hinge(width: float = 1.0) -> Loss:
+        """The hinge loss with its corner rounded off over `width`."""
+        return Loss(
+            "smoothed-hinge",
+            _kernels.SMOOTHED_HINGE,
+            "margin",
+            1.0 / _as_width(width),
+            float(width),
+        )
+
+    @staticmethod
+    def huber(width: float = 1.35) -> Loss:
+        """Squares of small residuals, sizes of large ones."""
+        return Loss("huber", _kernels.HUBER, "residual", 1.0, _as_width(width))
+
+    @staticmethod
+    def custom(
+        value: Callable[[float], float],
+        slope: Callable[[float], float],
+        *,
+        of: Literal["margin", "residual"],
+        smoothness: float,
+        name: str = "custom",
+    ) -> Loss:
+        """A loss of your own, from plain Python functions of the margin or residual.
+
+        Parameters
+        ----------
+        value, slope : callable
+            The loss and its derivative at one number; they are compiled.
+        of : {"margin", "residual"}
+            What the number is: y·f with y = ±1, or f − y.
+        smoothness : float
+            A bound on the second derivative where models are expected to go; it sets the
+            automatic step sizes.
+        name : str
+            What to call it.
+        """
+        if of not in ("margin", "residual"):
+            raise ValueError(
+                f"The 'of' parameter must be 'margin' or 'residual'. Got {of!r} instead."
+            )
+        if not (isinstance(smoothness, int | float) and 0.0 < smoothness < math.inf):
+            raise ValueError(
+                f"The 'smoothness' parameter must be a positive number. Got {smoothness!r} instead."
+            )
+        functions = (compiled("value", value), compiled("slope", slope))
+        _try_out(*(function.ctypes for function in functions))
+        return Loss(name, _kernels.OWN, of, float(smoothness), functions=functions)
+
+    def at(self, x: ArrayLike) -> tuple[Array, Array]:
+        """Values and slopes at margins or residuals x."""
+        if self.of == "classes":
+            raise ValueError("The multinomial loss has no single margin; use losses of scores.")
+        pairs = [_kernels.loss_at(self.spec, float(v)) for v in np.ravel(np.asarray(x))]
+        both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    @cached_property
+    def spec(self) -> _kernels.LossSpec:
+        """The loss as compiled code sees it."""
+        value, slope = (function.address for function in self.functions) or (0, 0)
+        return _kernels.LossSpec(
+            self.code, int(self.of == "residual"), self.width, value, slope
+        )
+
+
+def _as_width(width: float) -> float:
+    if not (isinstance(width, int | float) and 0.0 < width < math.inf):
+        raise ValueError(
+            f"The 'width' parameter must be a positive number. Got {width!r} instead."
+        )
+    return float(width)
+
+
+def _try_out(value: Callable[[float], float], slope: Callable[[float], float]) -> None:
+    """Refuse a loss that is not finite or convex, or whose slope is not its derivative."""
+    grid = np.linspace(-5.0, 5.0, 201)
+    values, slopes = (np.array([function(x) for x in grid]) for function in (value, slope))
+    for name, found in (("value", values), ("slope", slopes)):
+        if not np.isfinite(found).all():
+            x = grid[~np.isfinite(found)][0]
+            wrong = found[~np.isfinite(found)][0]
+            raise ValueError(f"{name}(x) must be finite. It is {wrong} at x = {x:.6g}.")
+    between = np.diff(values) / np.diff(grid)
+    slack = 1e-7 * (1.0 + abs(values).max())
+    for i in range(1, grid.size - 1):
+        if between[i - 1] > between[i] + slack:
+            raise ValueError(
+                f"The loss must be convex. It is not at x = {grid[i]:.6g}, where its slope falls "
+                f"from {between[i - 1]:.6g} to {between[i]:.6g}."
+            )
+        if not between[i - 1] - slack <= slopes[i] <= between[i] + slack:
+            raise ValueError(
+                f"slope must be the derivative of value. At x = {grid[i]:.6g} it is "
+                f"{slopes[i]:.6g}, but value rises by {between[i - 1]:.6g} to {between[i]:.6g}."
+            )
+
+
+_NAMED = {
+    "logistic": Loss("logistic", _kernels.LOGISTIC, "margin", 0.25),
+    "squared-hinge": Loss("squared-hinge", _kernels.SQUARED_HINGE, "margin", 2.0),
+    "smoothed-hinge": Loss.smoothed_hinge(),
+    "multinomial": Loss("multinomial", _kernels.MULTINOMIAL, "classes", 0.5),
+    "squared": Loss("squared", _kernels.SQUARED, "residual", 1.0),
+    "huber": Loss.huber(),
+}
+
+
+def as_loss(loss: str | Loss) -> Loss:
+    """The loss that is meant."""
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str) and loss in _NAMED:
+        return _NAMED[loss]
+    close = difflib.get_close_matches(str(loss), _NAMED, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    names = ", ".join(repr(name) for name in _NAMED)
+    raise ValueError(
+        f"The 'loss' parameter must be one of {names}, or a Loss. Got {loss!r} instead.{hint}"
+    )
