@@ -13,6 +13,7 @@ from drolearn.divergence import (
 )
 from drolearn.gradient import Draw, Fixed, Full, Growing, Multilevel
 from drolearn.loss import Loss
+from drolearn.solver import Solution, solve
 from drolearn.worst_case import WorstCase, worst_case
 
 __all__ = [
@@ -30,8 +31,10 @@ __all__ = [
     "Loss",
     "Multilevel",
     "ReverseKL",
+    "Solution",
     "TotalVariation",
     "WorstCase",
+    "solve",
     "worst_case",
 ]
 

@@ -1663,9 +1663,65 @@ def bends_of(spec, f, y, out):
             out[n] = max(rise / (2.0 * step), 0.0)
 
 
+# -- second order: how the worst-case weights follow the losses ------------------------
+
+
+@_exact
+def _flex(spec, s):
+    """1/φ''(s): how fast s follows its tilt; zero where it is held by a straight piece."""
+    code = spec.code
+    if s <= 0.0 or spec.straight:
+        return 0.0
+    if code == CHI2:
+        return 0.5
+    if code == KL:
+        return s
+    if code == REVERSE_KL:
+        return s * s
+    if code == HELLINGER:
+        return 4.0 * s * math.sqrt(s)
+    if code == JENSEN_SHANNON:
+        return 2.0 * s * (1.0 + s)
+    if code == CRESSIE_READ:
+        return s ** (2.0 - spec.k)
+    step = 1e-5 * s
+    rise = _call(spec.dphi, s + step) - _call(spec.dphi, s - step)
+    return 2.0 * step / rise if rise > 0.0 else 0.0
+
+
+@_entry
+def second_order(spec, z, p, b, alpha, lam, slope, bend, h, first, second):
+    """What the Hessian of the robust loss needs, from losses z and their weights p.
+
+    The robust loss is the minimum over α and λ of a function that is jointly convex in
+    them and the scores f; eliminating both gives, with v = b s'(t)/α and t = (z − λ)/α,
+
+        diag(p l'' + v l'²) − C M⁻¹ Cᵀ,   C = [v l', v t l'],   M = [Σv, Σvt; Σvt, Σvt²].
+
+    Writes the diagonal to `h`, the columns of C to `first` and `second`; returns M.
+    """
+    total = 0.0
+    for n in range(b.size):
+        total += b[n]
+    aa, ab, bb = 0.0, 0.0, 0.0
+    for n in range(z.size):
+        own = 1.0 / z.size if b.size == 0 else b[n] / total
+        v, t = 0.0, 0.0
+        if own > 0.0 and alpha < _INF:
+            v = own * _flex(spec, p[n] / own) / alpha
+            t = (z[n] - lam) / alpha
+        h[n] = p[n] * bend[n] + v * slope[n] * slope[n]
+        first[n] = v * slope[n]
+        second[n] = v * t * slope[n]
+        aa += v
+        ab += v * t
+        bb += v * t * t
+    return aa, ab, bb
+
+
 # -- rows of data: dense, or compressed sparse rows ------------------------------------
 
-# One of X and csr is None; numba then leaves the other branch out.
+# One of X and csr is None; numba leaves out what is only for arguments that are not None.
 
 
 class CSR(NamedTuple):
@@ -1680,30 +1736,30 @@ class CSR(NamedTuple):
 def row_score(X, csr, i, w):
     """The scalar product of row i and w; the last of w is the intercept."""
     total = 0.0
-    if csr is None:
+    if X is not None:
         row = X[i]
         for j in range(row.size):
             total += row[j] * w[j]
-    else:
+    if csr is not None:
         first, last = csr.indptr[i], csr.indptr[i + 1]
         values, columns = csr.data[first:last], csr.indices[first:last]
         for j in range(values.size):
-            total += values[j] * w[columns[j]]
+            total += values[j] * w[np.uint64(columns[j])]
     return total + w[w.size - 1]
 
 
 @_summing
 def add_row(X, csr, i, u, g):
     """g += u · (row i, 1)."""
-    if csr is None:
+    if X is not None:
         row = X[i]
         for j in range(row.size):
             g[j] += u * row[j]
-    else:
+    if csr is not None:
         first, last = csr.indptr[i], csr.indptr[i + 1]
         values, columns = csr.data[first:last], csr.indices[first:last]
         for j in range(values.size):
-            g[columns[j]] += u * values[j]
+            g[np.uint64(columns[j])] += u * values[j]
     g[g.size - 1] += u
 
 
@@ -1711,7 +1767,7 @@ def add_row(X, csr, i, u, g):
 def scores_range(X, csr, theta, first, last, f):
     """f = X θ for rows first to last."""
     m = theta.shape[0]
-    if csr is None:
+    if X is not None:
         if X.strides[0] < X.strides[1]:  # column after column in memory: read it that way
             for c in range(m):
                 w = theta[c]
@@ -1732,7 +1788,7 @@ def gradient_range(X, csr, u, first, last, g):
     """g = Xᵀu over rows first to last; the last column of g is that of the intercept."""
     m = g.shape[0]
     g[:] = 0.0
-    if csr is None:
+    if X is not None:
         if X.strides[0] < X.strides[1]:
             for c in range(m):
                 for j in range(X.shape[1]):
@@ -1784,14 +1840,14 @@ def column_moments(X, csr, rows, d):
     """Sum, sum of squares and largest size of each column over some rows."""
     total, square, largest = np.zeros(d), np.zeros(d), np.zeros(d)
     for i in rows:
-        if csr is None:
+        if X is not None:
             row = X[i]
             for j in range(d):
                 x = np.float64(row[j])
                 total[j] += x
                 square[j] += x * x
                 largest[j] = max(largest[j], abs(x))
-        else:
+        if csr is not None:
             for a in range(csr.indptr[i], csr.indptr[i + 1]):
                 x, j = np.float64(csr.data[a]), csr.indices[a]
                 total[j] += x
@@ -1832,6 +1888,7 @@ class Plan(NamedTuple):
     sizes: Any  # rows of the block at each level, from the base block to all n
     cumulative: Any  # probability of a correction at level 1, at most 2, at most 3, ...
     coefficients: Any  # one over the probability of each level
+    warm: float  # steps over which corrections become as frequent as that
 
 
 @_exact
@@ -1855,6 +1912,8 @@ def choose(rng, plan, t):
     first = plan.sizes[0]
     if plan.cumulative.size > 0:
         u = rng.random()
+        if t < plan.warm:
+            u *= plan.warm / max(t, 1.0)
         for k in range(plan.cumulative.size):
             if u < plan.cumulative[k]:
                 return k + 1, first + plan.sizes[k + 1], first
@@ -2114,7 +2173,7 @@ def signed_weights(address, packed, z, b, blocks):
 # -- the loop --------------------------------------------------------------------------
 
 # Places in the tally, the numbers that live from chunk to chunk.
-STEP, SAMPLES, BASE_NORM, AVERAGED, GRADIENT, CORRECTIONS, CLIPPED = range(7)
+STEP, SAMPLES, BASE_NORM, AVERAGED, CORRECTIONS, CLIPPED, ANCHORED = range(7)
 TALLY = 7
 
 # How a chunk ended.
@@ -2133,60 +2192,117 @@ def _settle(w, total, elapsed, scale, l2, drift, omega):
     a = scale * l2
     if a == 0.0:
         return w, total + omega * elapsed * w
-    shrink = fast_expm1(-a * elapsed)
+    x = a * elapsed
+    if x < 0.01:  # the usual case: a short series of e⁻ˣ − 1
+        shrink = -x * (1.0 - x * (0.5 - x * (1.0 / 6.0 - x * (1.0 / 24.0 - x / 120.0))))
+    else:
+        shrink = fast_expm1(-x)
     goal = -drift / l2
     away = w - goal
     return w + away * shrink, total + omega * (goal * elapsed - away * shrink / a)
 
 
+# Sparse data: what is needed once for each column of a draw lies side by side in its cell,
+# so that a touch loads one cache line: its scale and the time of the last touch, then average
+# and drift for each score.  (No views of cells: each would count references.)
+_SCALE, _LAST, _SUM, _DRIFT = range(4)
+_EACH = 2
+
+
 @_exact
-def _touch(csr, rows, theta, average, drift, scale, l2, omega, clock, last, stamp, mark, touched):
-    """List the columns of some rows and bring their coordinates up to date; their number."""
+def _fill_cells(average, drift, scale):
+    m, d = average.shape[0], average.shape[1] - 1
+    cells = np.zeros((d, 2 + _EACH * m))
+    for j in range(d):
+        cells[j, _SCALE] = scale[j]
+        for c in range(m):
+            cells[j, _SUM + _EACH * c] = average[c, j]
+            cells[j, _DRIFT + _EACH * c] = drift[c, j]
+    return cells
+
+
+@_element
+def _settle_cell(theta, cells, j, l2, omega, clock):
+    """Bring a column up to date."""
+    elapsed, scale = clock - cells[j, _LAST], cells[j, _SCALE]
+    cells[j, _LAST] = clock
+    for c in range(theta.shape[0]):
+        at = _EACH * c
+        theta[c, j], cells[j, _SUM + at] = _settle(
+            theta[c, j], cells[j, _SUM + at], elapsed, scale, l2, cells[j, _DRIFT + at], omega
+        )
+
+
+@_exact
+def _touch(csr, rows, stamp, mark, touched):
+    """List the columns of some rows, each once; their number.
+
+    Whether a column was seen before is a coin toss: every one is written down, and only the
+    count depends on it.
+    """
+    indices, indptr = csr.indices, csr.indptr
     number = 0
     for i in rows:
-        for a in range(csr.indptr[i], csr.indptr[i + 1]):
-            j = csr.indices[a]
-            if stamp[j] != mark:
-                stamp[j] = mark
-                touched[number] = j
-                number += 1
-                if last[j] != clock:
-                    for c in range(theta.shape[0]):
-                        theta[c, j], average[c, j] = _settle(
-                            theta[c, j],
-                            average[c, j],
-                            clock - last[j],
-                            scale[j],
-                            l2,
-                            drift[c, j],
-                            omega,
-                        )
-                    last[j] = clock
+        for a in range(indptr[i], indptr[i + 1]):
+            j = np.uint64(indices[a])
+            touched[number] = j
+            number += stamp[j] != mark
+            stamp[j] = mark
     return number
 
 
+@_exact
+def _settle_all(theta, cells, touched, l2, omega, clock):
+    for i in range(touched.size):
+        _settle_cell(theta, cells, np.uint64(touched[i]), l2, omega, clock)
+
+
 @_summing
-def _norm(csr, g, mean, scale, touched):
-    """‖g‖² in the metric of the steps: Σ D g², of g − mean · g_intercept."""
+def _cell_norm(g, cells, touched):
+    """‖g‖² in the metric of the steps: Σ D g² of the touched columns."""
+    total = 0.0
+    for c in range(g.shape[0]):
+        for i in range(touched.size):
+            j = np.uint64(touched[i])
+            total += cells[j, _SCALE] * g[c, j] * g[c, j]
+    return total
+
+
+@_exact
+def _cell_step(theta, g, correction, factor, cells, touched, gamma, late, omega, clock):
+    """One step of the touched columns; penalty and drift follow when they are settled.
+
+    `late` says that they are not up to date yet: without penalty and drift only the average
+    is concerned.
+    """
+    for i in range(touched.size):
+        j = np.uint64(touched[i])
+        if late:
+            _settle_cell(theta, cells, j, 0.0, omega, clock)
+        size = gamma * cells[j, _SCALE]
+        for c in range(theta.shape[0]):
+            theta[c, j] -= size * (g[c, j] + factor * correction[c, j])
+            g[c, j] = 0.0
+            correction[c, j] = 0.0
+
+
+@_summing
+def _dense_norm(g, mean, scale):
+    """‖g‖² in the metric of the steps: Σ D g² of g − mean · g_intercept, without intercept."""
     d = g.shape[1] - 1
     total = 0.0
     for c in range(g.shape[0]):
         row = g[c]
         own = row[d]
-        if csr is None:
-            for j in range(d):
-                v = row[j] - mean[j] * own
-                total += scale[j] * v * v
-        else:
-            for j in touched:
-                total += scale[j] * row[j] * row[j]
-        total += scale[d] * own * own
+        for j in range(d):
+            v = row[j] - mean[j] * own
+            total += scale[j] * v * v
     return total
 
 
 @_summing
-def _step_dense(theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega):
-    """One step of all coordinates, and ω γ times the new point added to the average."""
+def _dense_step(theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega):
+    """One step of all coordinates but the intercepts, which take up the shift of the means."""
     d = theta.shape[1] - 1
     for c in range(theta.shape[0]):
         w, total, base, more, steady = theta[c], average[c], g[c], correction[c], drift[c]
@@ -2200,39 +2316,36 @@ def _step_dense(theta, average, g, correction, factor, drift, mean, scale, gamma
             total[j] += omega * gamma * w[j]
             base[j] = 0.0
             more[j] = 0.0
-        w[d] += shift - gamma * scale[d] * (own + steady[d])
-        total[d] += omega * gamma * w[d]
-        base[d] = 0.0
-        more[d] = 0.0
-
-
-@_summing
-def _step_sparse(theta, average, g, correction, factor, drift, scale, gamma, omega, touched):
-    """One step of the touched coordinates; penalty and drift follow when they are settled."""
-    d = theta.shape[1] - 1
-    for c in range(theta.shape[0]):
-        w, total, base, more, steady = theta[c], average[c], g[c], correction[c], drift[c]
-        for j in touched:
-            w[j] -= gamma * scale[j] * (base[j] + factor * more[j])
-            base[j] = 0.0
-            more[j] = 0.0
-        w[d] -= gamma * scale[d] * (base[d] + factor * more[d] + steady[d])
-        total[d] += omega * gamma * w[d]
-        base[d] = 0.0
-        more[d] = 0.0
+        w[d] += shift
 
 
 @_exact
-def _slopes(spec, address, packed, X, csr, y, b, rows, blocks, theta, f, z, slope, work, out):
+def _intercept_step(theta, average, g, correction, factor, drift, scale, gamma, omega):
+    d = theta.shape[1] - 1
+    for c in range(theta.shape[0]):
+        theta[c, d] -= gamma * scale[d] * (g[c, d] + factor * correction[c, d] + drift[c, d])
+        average[c, d] += omega * gamma * theta[c, d]
+        g[c, d] = 0.0
+        correction[c, d] = 0.0
+
+
+@_exact
+def _intercept_norm(g, scale):
+    d = g.shape[1] - 1
+    total = 0.0
+    for c in range(g.shape[0]):
+        total += scale[d] * g[c, d] * g[c, d]
+    return total
+
+
+@_exact
+def _slopes(spec, address, packed, f, y, b, blocks, z, slope, work, out):
     """Signed weight × slope of the loss in the score, for each row of a draw; a status."""
-    m = theta.shape[0]
-    for i in range(rows.size):
-        for c in range(m):
-            f[i * m + c] = row_score(X, csr, rows[i], theta[c])
+    m = f.size // z.size
     losses(spec, f, y, z, slope)
     status = weigh(address, packed, z, b, blocks, work, out)
     if status == OK:
-        for i in range(rows.size):
+        for i in range(z.size):
             for c in range(m):
                 slope[i * m + c] *= out[i]
     return status
@@ -2252,10 +2365,13 @@ def descend(
     """
     m, d = theta.shape[0], theta.shape[1] - 1
     g, correction = np.zeros((m, d + 1)), np.zeros((m, d + 1))
-    sparse = 0 if csr is None else d
-    last, stamp = np.zeros(sparse), np.full(sparse, -1, dtype=np.int32)
-    touched = np.empty(sparse, dtype=np.int32)
+    cells = np.empty((0, 0))
+    if csr is not None:
+        cells = _fill_cells(average, drift, scale)
+    stamp = np.full(cells.shape[0], -1, dtype=np.int32)
+    touched = np.empty(cells.shape[0] + 1, dtype=np.int32)
     anchored = anchor.shape[0] > 0
+    late = l2 == 0.0 and not anchored
     work, blocks = np.empty(WORK), np.empty((4, 4))
     room = 0
     indices, table = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -2283,42 +2399,54 @@ def descend(
         if base.size > 0:
             for i in range(count):
                 b[i] = base[rows[i]]
-        if csr is not None:
-            number = _touch(
-                csr, rows, theta, average, drift, scale, l2, omega, clock, last, stamp, s, touched
-            )
         own_b = b[: count if base.size > 0 else 0]
         own_y, own_f, own_z = labels[:count], f[: count * m], z[:count]
         u, weights = slope[: count * m], out[: 2 * count]
+        if csr is not None:
+            number = _touch(csr, rows, stamp, s, touched)
+            if not late:
+                _settle_all(theta, cells, touched[:number], l2, omega, clock)
+        for i in range(count):
+            for c in range(m):
+                own_f[i * m + c] = row_score(X, csr, rows[i], theta[c])
         inner = _slopes(
-            spec, address, packed, X, csr, own_y, own_b, rows, parts,
-            theta, own_f, own_z, u, work, weights,
-        )  # fmt: skip
+            spec, address, packed, own_f, own_y, own_b, parts, own_z, u, work, weights
+        )
         if inner == OK and anchored:
             v = other[: count * m]
+            for i in range(count):
+                for c in range(m):
+                    own_f[i * m + c] = row_score(X, csr, rows[i], anchor[c])
             inner = _slopes(
-                spec, address, packed, X, csr, own_y, own_b, rows, parts,
-                anchor, own_f, own_z, v, work, weights,
-            )  # fmt: skip
+                spec, address, packed, own_f, own_y, own_b, parts, own_z, v, work, weights
+            )
             for i in range(count * m):
                 u[i] -= v[i]
         if inner != OK:
             status = LOST_FINITE if inner == NOT_FINITE else LOST_INNER
             break
-        for c in range(m):
-            for i in range(first):
+        for i in range(count):
+            for c in range(m):
                 if u[i * m + c] != 0.0:
-                    add_row(X, csr, rows[i], u[i * m + c], g[c])
-            for i in range(first, count):
-                if u[i * m + c] != 0.0:
-                    add_row(X, csr, rows[i], u[i * m + c], correction[c])
-        size = math.sqrt(_norm(csr, g, mean, scale, touched[:number]))
-        # The mean of the norms so far, and later of the last hundred or so.
-        tally[BASE_NORM] += (size - tally[BASE_NORM]) / min(tally[STEP] + 1.0, 100.0)
-        factor = 1.0
+                    to = g[c] if i < first else correction[c]
+                    add_row(X, csr, rows[i], u[i * m + c], to)
+        seen = touched[:number]
+        factor, size = 1.0, 0.0
+        # The mean of the norms so far, and later of the last hundred or so.  It changes
+        # slowly: after the first steps, one in eight is looked at.
+        if level > 0 or tally[STEP] < 100.0 or tally[STEP] % 8.0 == 0.0:
+            size = _intercept_norm(g, scale)
+            size += _dense_norm(g, mean, scale) if csr is None else _cell_norm(g, cells, seen)
+            size = math.sqrt(size)
+            tally[BASE_NORM] += (size - tally[BASE_NORM]) / min(tally[STEP] + 1.0, 100.0)
         if level > 0:
             tally[CORRECTIONS] += 1.0
-            extra = math.sqrt(_norm(csr, correction, mean, scale, touched[:number]))
+            extra = _intercept_norm(correction, scale)
+            if csr is None:
+                extra += _dense_norm(correction, mean, scale)
+            else:
+                extra += _cell_norm(correction, cells, seen)
+            extra = math.sqrt(extra)
             bound = clip * tally[BASE_NORM] * math.sqrt(1.0 + tally[STEP] / 100.0)
             if extra > bound:
                 factor = bound / extra
@@ -2328,25 +2456,21 @@ def descend(
             status = LOST_FINITE
             break
         if csr is None:
-            _step_dense(
+            _dense_step(
                 theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega
             )
         else:
-            _step_sparse(
-                theta, average, g, correction, factor, drift, scale, gamma, omega,
-                touched[:number],
-            )  # fmt: skip
-            for j in touched[:number]:
-                # They have moved; what the average gets for this step is settled later.
-                last[j] = clock
+            _cell_step(
+                theta, g, correction, factor, cells, seen, gamma, late, omega, clock
+            )
+        _intercept_step(theta, average, g, correction, factor, drift, scale, gamma, omega)
         clock += gamma
         tally[STEP] += 1.0
         tally[SAMPLES] += count
         tally[AVERAGED] += omega * gamma
-    for j in range(sparse):
-        for c in range(m):
-            theta[c, j], average[c, j] = _settle(
-                theta[c, j], average[c, j], clock - last[j], scale[j], l2, drift[c, j], omega
-            )
-    tally[GRADIENT] = tally[BASE_NORM]
+    if csr is not None:
+        for j in range(d):
+            _settle_cell(theta, cells, j, l2, omega, clock)
+            for c in range(m):
+                average[c, j] = cells[j, _SUM + _EACH * c]
     return status

@@ -132,6 +132,7 @@ class Method:
             sizes,
             np.cumsum(probabilities),
             1.0 / probabilities,
+            self._warm(),
         )
 
     def draw(self, rng: np.random.Generator, step: int = 0) -> Draw:
@@ -148,6 +149,9 @@ class Method:
 
     def _rate(self) -> float:
         return 1.0
+
+    def _warm(self) -> float:
+        return 0.0
 
     def _levels(self) -> tuple[NDArray[np.int64], Array]:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -238,6 +242,10 @@ class Multilevel(Method):
         Probability π of a correction.
     probabilities : tuple of float, optional
         π q_k of the levels 1 … K, instead of `r` and `fire`; `tuned` finds the best.
+    warm : int, default=0
+        Over so many first steps corrections become gradually as frequent as they should be, as
+        if they were 0 at the other times: cheaper and calmer, but biased towards the base
+        block's gradient until then.
 
     Examples
     --------
@@ -258,6 +266,7 @@ class Multilevel(Method):
     r: float | Literal["auto"] = 2.0**-1.5
     fire: float = 1.0
     probabilities: tuple[float, ...] | None = None
+    warm: int = 0
     kind = _kernels.MULTILEVEL
 
     def __post_init__(self) -> None:
@@ -272,6 +281,10 @@ class Multilevel(Method):
         if not 0.0 < self.fire <= 1.0:
             raise ValueError(
                 f"The 'fire' parameter must be above 0 and at most 1. Got {self.fire!r} instead."
+            )
+        if self.warm < 0:
+            raise ValueError(
+                f"The 'warm' parameter must be a number of steps. Got {self.warm!r} instead."
             )
         levels = self.sizes.size - 1
         if self.probabilities is not None:
@@ -349,6 +362,9 @@ class Multilevel(Method):
         seconds = np.where(np.isnan(seconds), seconds[known[-1]], seconds)
         probabilities = allocate(self.sizes, seconds)
         return replace(self, probabilities=tuple(float(q) for q in probabilities))
+
+    def _warm(self) -> float:
+        return float(self.warm)
 
     def _levels(self) -> tuple[NDArray[np.int64], Array]:
         return self.sizes, self.level_probabilities

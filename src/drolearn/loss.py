@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import xlogy
 
 from drolearn import _kernels
 from drolearn.custom import compiled
@@ -130,10 +131,25 @@ class Loss:
         both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
+    @property
+    def conjugate(self) -> Callable[[Array, Array], Array] | None:
+        """l*(u) = sup u f − l(f) for labels y, element by element; None where it is unknown."""
+        form = _CONJUGATES.get(self.code)
+        if form is None:
+            return None
+
+        def function(u: Array, y: Array) -> Array:
+            with np.errstate(invalid="ignore"):
+                if self.of == "residual":
+                    return form(u, self.width) + u * y
+                return form(u * y, self.width)
+
+        return function
+
     @cached_property
     def spec(self) -> _kernels.LossSpec:
         """The loss as compiled code sees it."""
-        value, slope = (function.address for function in self.functions) or (0, 0)
+        value, slope = [function.address for function in self.functions] or (0, 0)
         return _kernels.LossSpec(
             self.code, int(self.of == "residual"), self.width, value, slope
         )
@@ -170,6 +186,25 @@ def _try_out(value: Callable[[float], float], slope: Callable[[float], float]) -
                 f"{slopes[i]:.6g}, but value rises by {between[i - 1]:.6g} to {between[i]:.6g}."
             )
 
+
+def _inside(a: Array, low: float, high: float, value: Array) -> Array:
+    """The value where low ≤ a ≤ high but for rounding, and infinity elsewhere."""
+    return np.where((a >= low - 1e-15) & (a <= high + 1e-15), value, math.inf)
+
+
+def _logistic_conjugate(a: Array, width: float) -> Array:
+    a = np.clip(a, -1.0, 0.0) if np.all((a >= -1.0 - 1e-15) & (a <= 1e-15)) else a
+    return _inside(a, -1.0, 0.0, xlogy(-a, -a) + xlogy(1.0 + a, 1.0 + a))
+
+
+#: l* of the margin or residual; labels are put in by `Loss.conjugate`.
+_CONJUGATES: dict[int, Callable[[Array, float], Array]] = {
+    _kernels.LOGISTIC: _logistic_conjugate,
+    _kernels.SQUARED_HINGE: lambda a, _: _inside(a, -math.inf, 0.0, a + 0.25 * a * a),
+    _kernels.SMOOTHED_HINGE: lambda a, k: _inside(a, -1.0, 0.0, a + 0.5 * k * a * a),
+    _kernels.SQUARED: lambda u, _: 0.5 * u * u,
+    _kernels.HUBER: lambda u, k: _inside(u, -k, k, 0.5 * u * u),
+}
 
 _NAMED = {
     "logistic": Loss("logistic", _kernels.LOGISTIC, "margin", 0.25),

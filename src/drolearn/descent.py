@@ -1,0 +1,367 @@
+"""The one outer loop: step sizes, taming, averages, history, and a state that can be saved.
+
+    θ ← θ − γ_t D (G_t + l2 w),    G_t the gradient of a draw, D the scale of the columns
+
+Compiled code runs some hundred steps at a time and comes back to Python, which looks at the
+robust loss, tells whoever wants to know, saves, and stops when asked to.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn import _kernels
+from drolearn.gradient import Draw, Method, Multilevel
+from drolearn.problem import Problem
+
+__all__ = ["Constant", "Decay", "History", "State", "descend"]
+
+Array = NDArray[np.float64]
+Step = Callable[[Array], Array]
+
+# Rows on which the robust loss is watched: enough to tell a good model from a bad one.
+_WATCHED = 1 << 14
+# Most steps of one stay in compiled code.
+_STEPS = 1024
+# Multiplications of one stay in compiled code, some 20 ms: Ctrl-C and progress wait for it.
+_WORK = 2e7
+
+
+@dataclass(frozen=True)
+class Decay:
+    """γ_t = start · half/(half + t), the paper's with start = 1 and half = 5000."""
+
+    start: float = 1.0
+    half: float = 5000.0
+
+    def __call__(self, t: Array) -> Array:
+        """Step sizes at steps t."""
+        return self.start * self.half / (self.half + t)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """γ_t = start."""
+
+    start: float = 1.0
+
+    def __call__(self, t: Array) -> Array:
+        """Step sizes at steps t."""
+        return np.full(t.shape, self.start)
+
+
+@dataclass
+class History:
+    """What was seen on the way; one number in each list for each look.
+
+    Attributes
+    ----------
+    samples : list of float
+        Rows drawn so far, those of full passes included.
+    seconds : list of float
+        CPU seconds of this process so far.
+    value : list of float
+        Robust loss, penalty included, on the watched rows.
+    gradient_norm : list of float
+        Mean norm of recent gradients.
+    step : list of float
+        Step size.
+    """
+
+    samples: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    gradient_norm: list[float] = field(default_factory=list)
+    step: list[float] = field(default_factory=list)
+
+    def add(self, *row: float) -> None:
+        """Append one look."""
+        for column, number in zip(fields(self), row, strict=True):
+            getattr(self, column.name).append(float(number))
+
+
+@dataclass
+class State:
+    """All that the next step depends on, and the best model so far."""
+
+    theta: Array
+    average: Array
+    tally: Array
+    anchor: Array
+    drift: Array
+    best: Array
+    best_value: float
+    generator: dict[str, Any]
+    probabilities: tuple[float, ...] = ()
+    history: History = field(default_factory=History)
+
+    @staticmethod
+    def new(theta: Array, rng: np.random.Generator) -> State:
+        """The state before the first step."""
+        return State(
+            theta=theta.copy(),
+            average=np.zeros_like(theta),
+            tally=np.zeros(_kernels.TALLY),
+            anchor=np.zeros((0, theta.shape[1])),
+            drift=np.zeros_like(theta),
+            best=theta.copy(),
+            best_value=math.inf,
+            generator=rng.bit_generator.state,
+        )
+
+    @property
+    def averaged(self) -> Array:
+        """The average of the iterates, late ones counting more."""
+        weight = self.tally[_kernels.AVERAGED]
+        return self.average / weight if weight > 0.0 else self.theta.copy()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file, all of it or nothing."""
+        import json
+
+        target = Path(path)
+        about = {
+            "best_value": self.best_value,
+            "generator": self.generator,
+            "probabilities": self.probabilities,
+            "history": vars(self.history),
+        }
+        names = ("theta", "average", "tally", "anchor", "drift", "best")
+        arrays = {name: getattr(self, name) for name in names}
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, about=np.array(json.dumps(about)), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> State:
+        """Read a state that `save` has written."""
+        import json
+        import zipfile
+
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                content = {name: stored[name] for name in stored.files}
+            about = json.loads(str(content.pop("about")))
+            history = History(**about.pop("history"))
+            about["probabilities"] = tuple(about["probabilities"])
+            return State(**content, **about, history=history)
+        except (KeyError, TypeError, ValueError, zipfile.BadZipFile, EOFError) as error:
+            raise ValueError(
+                f"{os.fspath(path)!r} is not a checkpoint of drolearn, or is damaged: delete it "
+                f"to start anew."
+            ) from error
+
+
+def descend(
+    problem: Problem,
+    method: Method,
+    state: State,
+    *,
+    step: Step,
+    samples: float,
+    clip: float = math.inf,
+    average: bool = True,
+    anchor_every: float = math.inf,
+    tune: bool = False,
+    tol: float | None = None,
+    watch: Callable[[State], bool] = lambda state: False,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> str:
+    """Run until so many samples are drawn; why it ended.
+
+    Changes `state` in place.  Ends with "done" (all samples), "converged" (no progress beyond
+    `tol` on the watched rows), "stopped" (`watch` said so, or Ctrl-C), or "lost" (the loss has
+    left all bounds).
+
+    A correction longer than `clip` · (mean norm of the base block's gradient) · √(1 + t/100) is
+    cut to that length, so that rare, huge ones do not throw the iterates off.  The bound grows
+    and fewer and fewer are cut: the estimate is biased at first and unbiased in the limit;
+    `clip = inf` leaves every one unbiased.  Every `anchor_every` samples, the full gradient is taken at the current point
+    and becomes the anchor of the draws that follow.  `tune` fits the level probabilities after
+    a short run.
+    """
+    rng = np.random.default_rng()
+    rng.bit_generator.state = state.generator
+    watched = _Watched(problem, average)
+    address, packed = _kernels.pack(problem.divergence.spec)
+    mean, scale, _ = problem.columns
+    tally = state.tally
+    chunk = float(min(max(_WORK / (problem.row_size * problem.m), 64.0), 2.0**20))
+    if problem.csr is not None:
+        # A stay ends with a look at every coordinate: it must pay for itself.
+        chunk = max(chunk, 4.0 * problem.d / problem.row_size)
+    began = time.process_time() - (state.history.seconds[-1] if state.history.seconds else 0.0)
+    if math.isinf(state.best_value):
+        state.best_value = watched.value(state.best)
+        state.history.add(0.0, time.process_time() - began, state.best_value, math.nan, math.nan)
+    ending = "done"
+    try:
+        while tally[_kernels.SAMPLES] < samples:
+            if isinstance(method, Multilevel):
+                method = _tuned(problem, method, state, rng, tune)
+            at = float(tally[_kernels.SAMPLES])
+            if anchor_every < math.inf and at >= _next_anchor(state, anchor_every):
+                _cast_anchor(problem, state)
+                at = float(tally[_kernels.SAMPLES])
+            limit = min((at // chunk + 1.0) * chunk, samples)
+            if anchor_every < math.inf:
+                limit = min(limit, _next_anchor(state, anchor_every))
+            first = tally[_kernels.STEP]
+            gammas = np.asarray(step(first + np.arange(_STEPS)), dtype=np.float64)
+            # Late iterates count more, as t²: early ones need not be cut off at a point that
+            # only who knows the number of steps could name.
+            omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
+            status = _kernels.descend(
+                rng,
+                method.plan,
+                problem.loss.spec,
+                address,
+                packed,
+                problem.X,
+                problem.csr,
+                problem.y,
+                problem.base,
+                state.theta,
+                state.average,
+                mean,
+                scale,
+                state.anchor,
+                state.drift,
+                gammas,
+                problem.l2,
+                clip,
+                omega,
+                limit,
+                tally,
+            )
+            state.generator = rng.bit_generator.state
+            if status == _kernels.LOST_INNER:
+                raise RuntimeError("No worst case was found for the losses of a draw.")
+            lost = status == _kernels.LOST_FINITE or not np.isfinite(state.theta).all()
+            if lost or watched.due(state, samples):
+                fine = not lost and watched.look(state, began, float(gammas[0]))
+                if not fine:
+                    ending = "lost"
+                    break
+                if watch(state):
+                    ending = "stopped"
+                    break
+                if tol is not None and _stalled(state.history, problem.n, tol):
+                    ending = "converged"
+                    break
+            if checkpoint is not None:
+                state.save(checkpoint)
+    except KeyboardInterrupt:
+        ending = "stopped"
+    return ending
+
+
+class _Watched:
+    """The robust loss on some rows, always the same."""
+
+    def __init__(self, problem: Problem, average: bool) -> None:
+        step = max(1, problem.n // _WATCHED)
+        if step > 1:
+            part = problem.subset(np.arange(0, problem.n, step))
+            if not part.base.size or part.base.any():
+                problem = part
+        self.problem, self.average = problem, average
+
+    def value(self, theta: Array) -> float:
+        """F(θ) on the watched rows; infinite where it cannot be computed."""
+        try:
+            value = self.problem.objective(theta)
+        except ValueError:
+            return math.inf
+        return value if math.isfinite(value) else math.inf
+
+    def due(self, state: State, samples: float) -> bool:
+        """Whether it is time for a look, which may cost a tenth of what was done since."""
+        seen = state.history.samples[-1]
+        now = float(state.tally[_kernels.SAMPLES])
+        return now >= samples or now - seen >= max(5.0 * self.problem.n, 0.05 * seen)
+
+    def look(self, state: State, began: float, gamma: float) -> bool:
+        """Compare with the best so far; False if the loss has left all bounds."""
+        value = self.value(state.averaged if self.average else state.theta)
+        found = state.averaged if self.average else state.theta.copy()
+        if self.average:
+            last = self.value(state.theta)
+            if last < value:
+                value, found = last, state.theta.copy()
+        if value < state.best_value:
+            state.best_value, state.best = value, found
+        tally = state.tally
+        state.history.add(
+            tally[_kernels.SAMPLES],
+            time.process_time() - began,
+            value,
+            tally[_kernels.BASE_NORM],
+            gamma,
+        )
+        return math.isfinite(value)
+
+
+def _stalled(history: History, n: int, tol: float) -> bool:
+    """Whether the last pass over the data has brought less than `tol`, relatively."""
+    now = history.samples[-1]
+    before = [v for s, v in zip(history.samples, history.value, strict=True) if s <= now - n]
+    if len(before) < 2:
+        return False
+    return min(before) - min(history.value) <= tol * abs(min(history.value))
+
+
+def _next_anchor(state: State, every: float) -> float:
+    """The sample count at which the anchor is cast anew."""
+    return float(state.tally[_kernels.ANCHORED] + every) if state.anchor.shape[0] else 0.0
+
+
+def _cast_anchor(problem: Problem, state: State) -> None:
+    """Make the current point the anchor, and pay for the pass over the data."""
+    at = problem.evaluate(problem.scores(state.theta))
+    drift = problem.gradient(at)
+    drift[:, :-1] -= problem.columns[0] * drift[:, -1:]
+    state.anchor, state.drift = state.theta.copy(), drift
+    state.tally[_kernels.SAMPLES] += problem.n
+    state.tally[_kernels.ANCHORED] = state.tally[_kernels.SAMPLES]
+
+
+def _tuned(
+    problem: Problem, method: Multilevel, state: State, rng: np.random.Generator, tune: bool
+) -> Multilevel:
+    """The method with the probabilities of an earlier pilot, or of one now if it is time."""
+    if method.probabilities is not None or not tune:
+        return method
+    if not state.probabilities and state.tally[_kernels.STEP] >= 200.0:
+
+        def gradient(draw: Draw) -> Array:
+            part = problem.subset(draw.indices)
+            f = part.scores(state.theta)
+            z, slopes = np.empty(part.n), np.empty(part.n * part.m)
+            _kernels.losses_of(part.loss.spec, f, part.y, z, slopes)
+            weights = draw.weights(z, problem.divergence, part.base if part.base.size else None)
+            return part.scaled_gradient(part.data_gradient(slopes * np.repeat(weights, part.m)))
+
+        found = method.tuned(gradient, rng, budget=min(10 * problem.n, 200_000))
+        state.generator = rng.bit_generator.state
+        state.probabilities = found.probabilities or ()
+    if state.probabilities:
+        return replace(method, probabilities=state.probabilities)
+    return method

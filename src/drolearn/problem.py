@@ -1,0 +1,311 @@
+"""A linear model, its data and its robust loss: everything one pass over all rows can tell.
+
+    F(θ) = R(losses of X w + c) + l2/2 ‖w‖²,    θ = (w, c) for each score
+
+The data stay as they are: dense in any order, or compressed sparse rows, 32 or 64 bits.
+Solvers walk in scaled coordinates: w = √D v, with the columns centred where the data are
+dense and an intercept can take up the shift.  Columns in dollars and columns in shares then
+weigh alike, and no copy of the data is made.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn import _kernels
+from drolearn.divergence import Divergence
+from drolearn.loss import Loss
+from drolearn.worst_case import WorstCase, worst_case
+
+__all__ = ["Evaluation", "Problem"]
+
+Array = NDArray[np.float64]
+_NONE = np.empty(0)
+# Passes over the data are cut into this many slabs, whoever works on them: sums of slabs in
+# order are the same bits for any number of threads.
+_SLABS = 16
+# Fewer numbers than this are not worth cutting up.
+_SLABS_FROM = 1 << 18
+# Columns are measured on rows that hold about this many numbers.
+_MEASURED = 20_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """The robust loss at one point: losses, slopes in the scores, and worst-case weights."""
+
+    scores: Array
+    losses: Array
+    slopes: Array
+    worst: WorstCase
+    value: float
+
+
+class Problem:
+    """The robust loss of linear models on some data.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or scipy.sparse CSR matrix
+        float32 or float64; read in place.
+    y : array of shape (n,)
+        ±1 for losses of the margin, numbers for losses of the residual, 0 … m−1 for classes.
+    base : array of shape (n,), or of length 0 for equal weights
+    loss, divergence, rho, l2, intercept
+        As in :func:`drolearn.solver.solve`.
+    scaled : bool
+        Whether to walk in scaled coordinates, or in those of the data as they are.
+    n_jobs : int, optional
+        Threads for passes over all rows.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Array,
+        base: Array,
+        *,
+        loss: Loss,
+        divergence: Divergence,
+        rho: float,
+        l2: float,
+        intercept: bool,
+        scaled: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n, self.d = X.shape
+        self.m = int(y.max()) + 1 if loss.of == "classes" else 1
+        self.y, self.base = _frozen(y), _frozen(base)
+        self.loss, self.divergence = loss, divergence
+        self.rho, self.l2, self.intercept = rho, l2, intercept
+        self.scaled, self.n_jobs = scaled, n_jobs
+        self._source = X
+        self.X: Any = None
+        self.csr: Any = None
+        if isinstance(X, np.ndarray):
+            self.X = _frozen(X)
+            self.row_size = float(self.d)
+        else:
+            self.csr = _kernels.CSR(_frozen(X.data), _frozen(X.indices), _frozen(X.indptr))
+            self.row_size = max(X.nnz / self.n, 1.0)
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates, intercepts included."""
+        return self.m * (self.d + 1)
+
+    def zeros(self) -> Array:
+        """The model that knows nothing."""
+        return np.zeros((self.m, self.d + 1))
+
+    def subset(self, rows: NDArray[np.int64]) -> Problem:
+        """The same problem on some rows (a copy of them), measured with the same columns."""
+        base = self.base[rows] if self.base.size else _NONE
+        part = Problem(
+            self._source[rows],
+            self.y[rows],
+            base,
+            loss=self.loss,
+            divergence=self.divergence,
+            rho=self.rho,
+            l2=self.l2,
+            intercept=self.intercept,
+            scaled=self.scaled,
+            n_jobs=self.n_jobs,
+        )
+        part.m = self.m
+        part.columns = self.columns
+        return part
+
+    # -- scaled coordinates ------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> tuple[Array, Array, float]:
+        """Mean and D of the columns (the last D is that of the intercept), and Σ D E x².
+
+        D = 1/(root mean square × largest size): a column that is seldom different from zero
+        takes longer steps, but not as long as 1/E x² would make them.  Without scaling, D = 1.
+        """
+        step = max(1, int(self.n * self.row_size / _MEASURED))
+        rows = np.arange(0, self.n, step)
+        mean = np.zeros(self.d)
+        total, square, largest = _kernels.column_moments(self.X, self.csr, rows, self.d)
+        if self.X is not None and self.intercept and self.scaled:
+            mean = total / rows.size
+            square, largest = _kernels.centred_moments(self.X, rows, mean)
+        if not self.scaled:
+            scale = np.append(np.ones(self.d), float(self.intercept))
+            return np.zeros(self.d), scale, float(square.sum() / rows.size) + self.intercept
+        rms = np.sqrt(square / rows.size)
+        # What is left of a constant column is rounding.
+        rms[rms <= 1e-9 * abs(mean)] = 0.0
+        spread = rms * largest
+        if self.csr is not None and step > 1:
+            # Columns that the measured rows do not have are rare, but not nothing.
+            spread[spread == 0.0] = largest.max(initial=0.0) ** 2 / math.sqrt(rows.size)
+        with np.errstate(divide="ignore", over="ignore"):
+            scale = np.where(spread > 1e-290, 1.0 / spread, 0.0)
+        mean[scale == 0.0] = 0.0
+        trace = float(scale @ rms**2) + self.intercept
+        return mean, np.append(scale, float(self.intercept)), max(trace, 1e-300)
+
+    @cached_property
+    def stretch(self) -> float:
+        """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
+        part = self.subset(np.arange(0, self.n, max(1, self.n // 4096)))
+        part.m, v = 1, np.random.default_rng(0).standard_normal(self.d + 1)
+        largest = 0.0
+        for _ in range(12):
+            v /= max(float(np.linalg.norm(v)), 1e-300)
+            v = part.scaled_gradient(part.data_gradient(part.scores(part.to_model(v)))) / part.n
+            largest = float(np.linalg.norm(v))
+        return min(largest, self.columns[2])
+
+    def smoothness(self, batch: float) -> float:
+        """How fast the gradient of a batch can turn in scaled coordinates: λ + Σ/batch.
+
+        λ is the largest eigenvalue of E x̃ x̃ᵀ and Σ its trace: the mean of a batch of rows
+        turns like all rows, but for what its few rows add.
+        """
+        return self.loss.smoothness * (self.stretch + self.columns[2] / batch)
+
+    def to_model(self, v: Array) -> Array:
+        """θ of scaled coordinates."""
+        mean, scale, _ = self.columns
+        theta = v.reshape(self.m, -1) * np.sqrt(scale)
+        theta[:, -1] -= theta[:, :-1] @ mean
+        return theta
+
+    def from_model(self, theta: Array) -> Array:
+        """Scaled coordinates of θ."""
+        mean, scale, _ = self.columns
+        v = theta.copy()
+        v[:, -1] += v[:, :-1] @ mean
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(scale > 0.0, v / np.sqrt(scale), 0.0).ravel()
+
+    def scaled_gradient(self, gradient: Array) -> Array:
+        """The gradient in scaled coordinates."""
+        mean, scale, _ = self.columns
+        g = gradient.copy()
+        g[:, :-1] -= mean * g[:, -1:]
+        return (g * np.sqrt(scale)).ravel()
+
+    @cached_property
+    def penalty(self) -> Array:
+        """l2 for each scaled coordinate: l2/2 ‖w‖² = ½ Σ penalty v²."""
+        own = self.l2 * self.columns[1]
+        own[-1] = 0.0
+        return np.tile(own, self.m)
+
+    # -- passes over all rows ----------------------------------------------------------
+
+    def _over_slabs(self, work: Callable[[int, int, int], None]) -> int:
+        """Do `work(slab, first, last)` for all slabs; how many there are."""
+        slabs = _SLABS if self.n * self.row_size * self.m >= _SLABS_FROM else 1
+        edges = [self.n * k // slabs for k in range(slabs + 1)]
+        threads = 1 if self.n_jobs is None else _thread_count(self.n_jobs)
+        jobs = [(k, edges[k], edges[k + 1]) for k in range(slabs)]
+        if threads == 1 or slabs == 1:
+            for job in jobs:
+                work(*job)
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(lambda job: work(*job), jobs))
+        return slabs
+
+    def scores(self, theta: Array) -> Array:
+        """X w + c of all rows, m numbers for each."""
+        f = np.empty(self.n * self.m)
+        theta = np.ascontiguousarray(theta)
+        self._over_slabs(
+            lambda _, first, last: _kernels.scores_range(
+                self.X, self.csr, theta, first, last, f
+            )
+        )
+        return f
+
+    def data_gradient(self, u: Array) -> Array:
+        """Xᵀu with the intercept's column last, of shape (m, d + 1)."""
+        parts = np.empty((_SLABS, self.m, self.d + 1))
+        slabs = self._over_slabs(
+            lambda k, first, last: _kernels.gradient_range(
+                self.X, self.csr, u, first, last, parts[k]
+            )
+        )
+        total = parts[:slabs].sum(axis=0)
+        if not self.intercept:
+            total[:, -1] = 0.0
+        return total
+
+    def evaluate(self, scores: Array, rho: float | None = None) -> Evaluation:
+        """Losses, worst-case weights and robust loss (without penalty) of given scores.
+
+        rho = 0 asks for the plain mean instead.
+        """
+        z, slopes = np.empty(self.n), np.empty(self.n * self.m)
+        _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
+        base = self.base if self.base.size else None
+        radius = self.rho if rho is None else rho
+        # Some divergences have no radius; the mean is the same for all.
+        divergence = self.divergence if rho != 0.0 else "chi2"
+        worst = worst_case(z, radius, divergence, base, n_jobs=self.n_jobs)
+        return Evaluation(scores, z, slopes, worst, worst.value)
+
+    def gradient(self, at: Evaluation) -> Array:
+        """∇R = Σ p* ∇l, without penalty, of shape (m, d + 1)."""
+        u = at.slopes
+        u = u * (at.worst.weights if self.m == 1 else np.repeat(at.worst.weights, self.m))
+        return self.data_gradient(u)
+
+    def objective(self, theta: Array) -> float:
+        """F(θ), penalty included."""
+        return self.evaluate(self.scores(theta)).value + self.cost(theta)
+
+    def cost(self, theta: Array) -> float:
+        """The penalty l2/2 ‖w‖²."""
+        return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
+
+    def gram(self, h: Array) -> Array:
+        """Σ h x̃ x̃ᵀ in scaled coordinates, intercept last, for models of one score."""
+        mean, scale, _ = self.columns
+        root_scale = np.sqrt(scale)
+        size = self.d + 1
+        if self.csr is not None:
+            total = np.zeros((size, size))
+            _kernels.gram_sparse(self.csr, h, 0, self.n, root_scale, total)
+            total += np.tril(total, -1).T
+        else:
+            total = np.zeros((size, size))
+            root, rows = np.sqrt(h), max(64, (1 << 17) // size)
+            buffer = np.empty((min(rows, self.n), size))
+            for first in range(0, self.n, rows):
+                last = min(first + rows, self.n)
+                part = buffer[: last - first]
+                _kernels.scaled_rows(self.X, first, last, mean, root_scale, root, part)
+                total += part.T @ part
+        if not self.intercept:
+            total[-1] = total[:, -1] = 0.0
+        return total
+
+
+def _frozen(array: Any) -> Any:
+    """A view that cannot be written to: compiled code then has one kind to deal with."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _thread_count(n_jobs: int) -> int:
+    from joblib import effective_n_jobs
+
+    return min(effective_n_jobs(n_jobs), os.cpu_count() or 1)

@@ -1,0 +1,539 @@
+"""Robust linear models by any method: one function, one kind of answer.
+
+=================  ===============================================================
+name               what it does
+=================  ===============================================================
+"auto"             whichever of the others is expected to be fastest
+"exact"            "newton" or "lbfgs", by cost
+"newton"           all rows, Hessian of the robust loss; for few columns
+"lbfgs"            all rows, limited memory of past steps
+"gssg"             multilevel draws, tamed: unbiased in the limit, cost independent of N
+"gssg-anchor"      multilevel draws against an anchor: converges to any accuracy
+"pssg"             draws that grow at every step
+"fsg"              all rows at every step
+"sgd"              draws of fixed size: biased
+"erm"              the plain mean of the losses (ρ = 0), exactly
+=================  ===============================================================
+
+A :class:`~drolearn.gradient.Method` may stand in place of a name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from drolearn import _kernels
+from drolearn.descent import Constant, Decay, History, State, Step, descend
+from drolearn.divergence import Divergence, as_divergence
+from drolearn.exact import minimise
+from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel, as_count
+from drolearn.loss import Loss, as_loss
+from drolearn.problem import Problem
+from drolearn.worst_case import WorstCase, as_base, as_radius
+
+__all__ = ["SOLVERS", "Solution", "solve"]
+
+Array = NDArray[np.float64]
+
+SOLVERS = ("auto", "exact", "newton", "lbfgs", "gssg", "gssg-anchor", "pssg", "fsg", "sgd", "erm")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A robust linear model, and how it was found.
+
+    Attributes
+    ----------
+    coef : array of shape (d,), or (m, d) for m > 2 classes
+    intercept : float, or array of shape (m,)
+    value : float
+        Robust loss on all rows, penalty included.
+    worst : WorstCase
+        Worst-case weights of the rows, and the robust loss without penalty.
+    gap : float
+        No model has a value below value − gap (exact solvers); NaN where nothing is known.
+    gradient_norm : float
+        In scaled coordinates; the mean norm of recent gradients for stochastic methods.
+    converged : bool
+        Whether the tolerance was reached.
+    status : str
+        How it ended, in one sentence.
+    solver : str
+        The method that was used.
+    passes : float
+        Rows read, divided by the number of rows.
+    history : History
+        Samples, CPU seconds, value, gradient norm and step size on the way.
+    state : State or None
+        What a stochastic method needs to go on.
+    """
+
+    coef: Array
+    intercept: Any
+    value: float
+    worst: WorstCase
+    gap: float
+    gradient_norm: float
+    converged: bool
+    status: str
+    solver: str
+    passes: float
+    history: History = field(repr=False)
+    state: State | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """A stochastic method with its habits."""
+
+    method: Method
+    step: Step
+    clip: float
+    average: bool
+    anchor_every: float
+    tune: bool
+
+
+def solve(
+    X: Any,
+    y: ArrayLike,
+    *,
+    rho: float = 0.1,
+    divergence: str | Divergence = "chi2",
+    loss: str | Loss = "logistic",
+    l2: float = 0.0,
+    fit_intercept: bool = True,
+    sample_weight: ArrayLike | None = None,
+    solver: str | Method = "auto",
+    max_iter: float = 100,
+    tol: float | None = 1e-6,
+    step_size: str | float | Step = "auto",
+    batch_size: int = 64,
+    average: bool | None = None,
+    tame: bool = True,
+    start: ArrayLike | None = None,
+    random_state: int | np.random.Generator | None = None,
+    n_jobs: int | None = None,
+    callback: Callable[[History], Any] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Solution:
+    """Minimise R(losses of X w + c) + l2/2 ‖w‖² over linear models.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n, d)
+        float32 or float64, C or Fortran order, or CSR: read in place.
+    y : array-like of shape (n,)
+        Two classes (the larger counts as +1), class labels for loss="multinomial", or numbers.
+    rho, divergence
+        The ball, as in :func:`drolearn.worst_case`.
+    loss : str or Loss
+        See :mod:`drolearn.loss`.
+    l2 : float
+        Penalty; the intercept is free.
+    fit_intercept : bool
+    sample_weight : array-like of shape (n,), optional
+        Base weights of the rows.
+    solver : str or Method
+        See the table above.
+    max_iter : float
+        Passes over the data: rows read at most, divided by n.
+    tol : float or None
+        Relative accuracy: exact solvers end when the gap to the optimum is estimated to be
+        below tol × value, stochastic ones when a pass brings less than that.  None uses up
+        `max_iter`.
+    step_size : "auto", float or callable
+        "auto" follows from the smoothness of the data, column by column.  A number is a constant,
+        a callable gives the step sizes at an array of steps; both are taken as they are,
+        in the coordinates of the data: `drolearn.descent.Decay()` is the paper's.
+    batch_size : int
+        Rows of a draw of "sgd", first draw of "pssg", about the base block of "gssg".
+    average : bool, optional
+        Whether the answer is an average of the iterates; as fits the method if not given.
+    tame : bool
+        Whether corrections are held back at first, see docs/training.md.  False leaves every
+        estimate of "gssg" exactly unbiased.
+    start : array-like of shape (d + 1,) or (m, d + 1), optional
+        Coefficients and intercept to start from; zeros if not given.
+    random_state : int or Generator, optional
+        Same number, same bits.
+    n_jobs : int, optional
+        Threads for passes over all rows; the result does not depend on it.
+    callback : callable, optional
+        Called with the history after every look; a true answer stops.
+    checkpoint : path, optional
+        A file to which stochastic methods save their state, and from which they go on if it
+        is there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import solve
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((500, 3))
+    >>> y = X[:, 0] + rng.standard_normal(500) > 0
+    >>> found = solve(X, y, rho=0.5)
+    >>> found.solver, found.converged, found.gap < 1e-6
+    ('newton', True, True)
+    >>> round(found.value, 4)
+    0.6288
+    """
+    began = time.process_time()
+    kind, name = _as_solver(solver)
+    problem, theta = _as_problem(
+        X, y, rho, divergence, loss, l2, fit_intercept, sample_weight, start, n_jobs,
+        scaled=isinstance(step_size, str) or name in _EXACT, plain=name == "erm",
+    )  # fmt: skip
+    if not (isinstance(max_iter, int | float | np.number) and max_iter > 0):
+        raise ValueError(
+            f"The 'max_iter' parameter must be a positive number of passes over the data. "
+            f"Got {max_iter!r} instead."
+        )
+    if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 < tol < 1.0):
+        raise ValueError(
+            f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
+        )
+    as_count("batch_size", batch_size)
+    if name in ("auto", "exact", "erm"):
+        name = _choose(problem, name, 1e-6 if tol is None else tol, float(max_iter))
+    if name in ("newton", "lbfgs"):
+        return _solve_exactly(problem, name, theta, max_iter, tol, callback, began)
+    recipe = _recipe(problem, kind, name, batch_size, step_size, average, tame)
+    state = _as_state(problem, theta, random_state, checkpoint)
+    return _solve_by_draws(problem, name, recipe, state, max_iter, tol, callback, checkpoint)
+
+
+_EXACT = ("auto", "exact", "newton", "lbfgs", "erm")
+
+
+# -- which method ----------------------------------------------------------------------
+
+
+def _choose(problem: Problem, name: str, tol: float, max_iter: float) -> str:
+    """Newton's method where its matrix is cheap, else L-BFGS; draws where they are cheaper.
+
+    Seconds are guessed from counts of operations: a Newton step of dense data costs some
+    n d²/2 multiplications at BLAS speed and about ten are needed; a step of L-BFGS reads the
+    data twice, and some hundred are needed.
+    """
+    n, d, row = problem.n, problem.d + 1, problem.row_size
+    smooth = problem.divergence.strictly_convex and problem.m == 1
+    reading = 2.0e-9 * n * row * problem.m
+    if problem.csr is None:
+        gram = n * d * d * 1.2e-10 + n * d * 1e-9
+    else:
+        gram = n * row * row * 1.5e-9 + d * d * 1e-9
+    newton = 10.0 * (reading + gram + d**3 * 1e-10) if smooth and d <= 5000 else math.inf
+    lbfgs = (40.0 + 10.0 * -math.log10(tol)) * reading
+    if name == "auto":
+        # A pass of draws reads rows at random; it takes some to come close, and many more
+        # for each digit.
+        passes = 2.0 * max(1.0, 3e5 / n) * (1e-3 / tol)
+        draws = passes * (1.5 * reading + n * 6e-8)
+        if smooth and tol >= 1e-4 and passes <= max_iter and draws < 0.5 * min(newton, lbfgs):
+            return "gssg"
+    return "newton" if newton <= lbfgs else "lbfgs"
+
+
+def _recipe(
+    problem: Problem,
+    given: Method | None,
+    name: str,
+    batch: int,
+    step_size: str | float | Step,
+    average: bool | None,
+    tame: bool,
+) -> _Recipe:
+    n, rho = problem.n, problem.rho
+    anchored = name == "gssg-anchor"
+    method = given
+    if method is None:
+        if name == "sgd":
+            method = Fixed(n, batch, rho=rho)
+        elif name == "pssg":
+            method = Growing(n, batch, rho=rho)
+        elif name == "fsg":
+            method = Full(n, rho=rho)
+        else:
+            # Halving ends between base and twice that: on average at the batch size.
+            base = max(1, round((4.0 if anchored else 1.0) * batch / math.sqrt(2.0)))
+            fire = 1.0 if anchored else 0.1
+            method = Multilevel(n, base=min(base, n), fire=fire, rho=rho)
+    if method.n != n:
+        raise ValueError(f"The draws are for {method.n} rows, but X has {n}.")
+    if method.rho != rho:
+        method = replace(method, rho=rho)
+    multilevel = isinstance(method, Multilevel)
+    tune = isinstance(method, Multilevel) and method.r == "auto"
+    if isinstance(method, Multilevel) and tame and not anchored and method.warm == 0:
+        method = replace(method, warm=2000)
+    steady = anchored or name in ("fsg", "pssg")
+    if isinstance(step_size, str):
+        if step_size != "auto":
+            raise ValueError(
+                f"The 'step_size' parameter must be 'auto', a positive number or a function of "
+                f"the step. Got {step_size!r} instead."
+            )
+        rows = n if name == "fsg" else float(batch)
+        # Robust losses turn faster than plain ones, the more the larger the ball.
+        ball = 1.0 + 2.0 * min(rho, 10.0) / problem.divergence.curvature
+        length = (1.0 if name == "fsg" else 0.5) / (problem.smoothness(rows) * ball)
+        step: Step = Constant(length) if steady else Decay(length, 2000.0)
+    elif callable(step_size):
+        step = step_size
+    else:
+        if isinstance(step_size, bool) or not 0.0 < float(step_size) < math.inf:
+            raise ValueError(
+                f"The 'step_size' parameter must be 'auto', a positive number or a function of "
+                f"the step. Got {step_size!r} instead."
+            )
+        step = Constant(float(step_size))
+    return _Recipe(
+        method,
+        step,
+        1.0 if multilevel and tame and not anchored else math.inf,
+        (not steady) if average is None else bool(average),
+        2.0 * n if anchored else math.inf,
+        tune,
+    )
+
+
+# -- running it ------------------------------------------------------------------------
+
+
+def _solve_exactly(
+    problem: Problem,
+    name: str,
+    theta: Array,
+    max_iter: float,
+    tol: float | None,
+    callback: Callable[[History], Any] | None,
+    began: float,
+) -> Solution:
+    history = History()
+
+    def watch(iteration: int, v: Array, value: float, norm: float) -> bool:
+        seconds = time.process_time() - began
+        history.add(2.0 * problem.n * (iteration + 1), seconds, value, norm, math.nan)
+        return bool(callback is not None and callback(history))
+
+    found = minimise(problem, name, theta, tol or 1e-14, math.ceil(max_iter), watch)
+    size = f"relative gap {found.gap / max(abs(found.value), 1e-300):.1e}"
+    if math.isnan(found.gap):
+        size = f"gradient norm {found.gradient_norm:.1e}"
+    sentence = {
+        "converged": f"Converged in {found.iterations} iterations of {name} ({size}).",
+        "exhausted": f"Used up all {found.iterations} iterations of {name} ({size}): raise "
+        f"max_iter, or tol.",
+        "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}).",
+        "stopped": f"Stopped after {found.iterations} iterations of {name} ({size}).",
+    }[found.reason]
+    return _solution(
+        problem, found.theta, found.gap, found.gradient_norm, found.converged, sentence, name,
+        2.0 * (found.iterations + 1), history, None,
+    )  # fmt: skip
+
+
+def _solve_by_draws(
+    problem: Problem,
+    name: str,
+    recipe: _Recipe,
+    state: State,
+    max_iter: float,
+    tol: float | None,
+    callback: Callable[[History], Any] | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> Solution:
+    ending = descend(
+        problem,
+        recipe.method,
+        state,
+        step=recipe.step,
+        samples=max_iter * problem.n,
+        clip=recipe.clip,
+        average=recipe.average,
+        anchor_every=recipe.anchor_every,
+        tune=recipe.tune,
+        tol=tol,
+        watch=lambda state: bool(callback is not None and callback(state.history)),
+        checkpoint=checkpoint,
+    )
+    tally = state.tally
+    passes = float(tally[_kernels.SAMPLES]) / problem.n
+    steps = int(tally[_kernels.STEP])
+    sentence = {
+        "done": f"Drew all rows {passes:.3g} times over in {steps} steps of {name}.",
+        "converged": f"The last pass of {name} brought less than tol; {passes:.3g} passes, "
+        f"{steps} steps.",
+        "stopped": f"Stopped after {passes:.3g} passes and {steps} steps of {name}; this is the "
+        f"best model so far.",
+        "lost": f"The loss left all bounds after {steps} steps of {name}, so the step size is "
+        f"too large: use step_size='auto' or a smaller one; this is the best model before that.",
+    }[ending]
+    return _solution(
+        problem, state.best, math.nan, float(tally[_kernels.BASE_NORM]),
+        ending in ("done", "converged"), sentence, name, passes, state.history, state,
+    )  # fmt: skip
+
+
+def _solution(
+    problem: Problem,
+    theta: Array,
+    gap: float,
+    norm: float,
+    converged: bool,
+    sentence: str,
+    name: str,
+    passes: float,
+    history: History,
+    state: State | None,
+) -> Solution:
+    at = problem.evaluate(problem.scores(theta))
+    coef, intercept = theta[:, :-1].copy(), theta[:, -1].copy()
+    return Solution(
+        coef if problem.m > 1 else coef[0],
+        intercept if problem.m > 1 else float(intercept[0]),
+        at.value + problem.cost(theta),
+        at.worst,
+        gap,
+        norm,
+        converged,
+        sentence,
+        name,
+        passes,
+        history,
+        state,
+    )
+
+
+# -- what may be given -----------------------------------------------------------------
+
+
+def _as_solver(solver: str | Method) -> tuple[Method | None, str]:
+    if isinstance(solver, Method):
+        return solver, type(solver).__name__
+    if isinstance(solver, str) and solver in SOLVERS:
+        return None, solver
+    close = difflib.get_close_matches(str(solver), SOLVERS, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(
+        f"The 'solver' parameter must be one of {', '.join(map(repr, SOLVERS))}, or a Method. "
+        f"Got {solver!r} instead.{hint}"
+    )
+
+
+def _as_problem(
+    X: Any,
+    y: ArrayLike,
+    rho: float,
+    divergence: str | Divergence,
+    loss: str | Loss,
+    l2: float,
+    fit_intercept: bool,
+    sample_weight: ArrayLike | None,
+    start: ArrayLike | None,
+    n_jobs: int | None,
+    scaled: bool,
+    plain: bool,
+) -> tuple[Problem, Array]:
+    from sklearn.utils import check_array, check_consistent_length
+
+    kind, form, radius = as_divergence(divergence), as_loss(loss), as_radius(rho)
+    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
+    n, d = X.shape
+    check_consistent_length(X, y)
+    labels = _as_labels(y, form)
+    base = np.empty(0) if sample_weight is None else as_base(sample_weight, n)
+    if base.size and kind.code == _kernels.CHI2:
+        base = np.where(base < 1e-34 * base.sum(), 0.0, base)
+    if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
+        raise ValueError(
+            f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
+        )
+    if plain:
+        kind, radius = as_divergence("chi2"), 0.0
+    largest = kind.maximum(1.0 / n)
+    if radius >= largest > 0.0 and kind.name != "cvar":
+        warnings.warn(
+            f"rho = {radius:.6g} is at least {largest:.6g}, the largest {kind.name!r} divergence "
+            f"there is for {n} rows: the ball holds all weights, and the robust loss is the "
+            f"largest single loss.",
+            stacklevel=3,
+        )
+    problem = Problem(
+        X,
+        labels,
+        base,
+        loss=form,
+        divergence=kind,
+        rho=radius,
+        l2=float(l2),
+        intercept=bool(fit_intercept),
+        scaled=scaled,
+        n_jobs=n_jobs,
+    )
+    theta = problem.zeros()
+    if start is not None:
+        given = np.asarray(start, dtype=np.float64)
+        if given.size != theta.size or not np.isfinite(given).all():
+            raise ValueError(
+                f"The 'start' parameter must hold {theta.size} finite numbers, the intercept "
+                f"last. Got an array of shape {given.shape} instead."
+            )
+        theta[:] = given.reshape(theta.shape)
+    return problem, theta
+
+
+def _as_labels(y: ArrayLike, loss: Loss) -> Array:
+    from sklearn.utils import column_or_1d
+    from sklearn.utils.validation import _check_y
+
+    if loss.of == "residual":
+        return np.ascontiguousarray(_check_y(y, y_numeric=True), dtype=np.float64)
+    labels = column_or_1d(y)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError(
+            f"The 'y' parameter must not hold NaN or infinity. "
+            f"Got {int((~np.isfinite(labels)).sum())} of them."
+        )
+    classes, places = np.unique(labels, return_inverse=True)
+    if classes.size < 2:
+        raise ValueError(
+            f"The 'y' parameter must have at least two classes. Got one class instead: "
+            f"{classes[0]!r}."
+        )
+    if loss.of == "classes":
+        return places.astype(np.float64)
+    if classes.size > 2:
+        raise ValueError(
+            f"The 'y' parameter must have two classes for loss={loss.name!r}. Got "
+            f"{classes.size} instead; loss='multinomial' takes any number."
+        )
+    return 2.0 * places - 1.0
+
+
+def _as_state(
+    problem: Problem,
+    theta: Array,
+    random_state: int | np.random.Generator | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> State:
+    if checkpoint is not None and os.path.exists(checkpoint):
+        state = State.load(checkpoint)
+        if state.theta.shape != theta.shape:
+            raise ValueError(
+                f"The checkpoint {os.fspath(checkpoint)!r} is of a model of shape "
+                f"{state.theta.shape}, but this one has {theta.shape}: delete it to start anew."
+            )
+        return state
+    return State.new(theta, np.random.default_rng(random_state))
