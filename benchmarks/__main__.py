@@ -1,6 +1,16 @@
-"""Measure, then write the page."""
+"""Measure, then write the page: all of it, or the parts that are named."""
 
-from benchmarks import report, worst_case
+import sys
 
-worst_case.main()
+from benchmarks import against_dro, profile, report, taming, training, worst_case
+
+PARTS = {
+    "worst_case": worst_case,
+    "training": training,
+    "against_dro": against_dro,
+    "profile": profile,
+    "taming": taming,
+}
+for name in sys.argv[1:] or PARTS:
+    PARTS[name].main()
 report.main()

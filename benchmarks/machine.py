@@ -52,9 +52,15 @@ def side_by_side(tasks: dict[str, Callable[[], Any]], repeats: int = 15) -> dict
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """Write rows and machine to results/name.json."""
+def save(name: str, rows: list[dict[str, Any]], **more: Any) -> None:
+    """Write rows, machine and whatever pictures are made of to results/name.json."""
     RESULTS.mkdir(exist_ok=True)
-    content = {"machine": describe(), "rows": rows}
+    content = {"machine": describe(), "rows": rows, **more}
     text = json.dumps(content, indent=1, ensure_ascii=False)
     (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load(name: str) -> dict[str, Any]:
+    """What was saved under a name, or nothing."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -45,7 +45,7 @@ CASES = {
     "nan rho": ({"losses": [1.0], "rho": math.nan}, "'rho' .* at least 0. Got nan instead"),
     "text rho": ({"losses": [1.0], "rho": "large"}, "'rho' .* at least 0. Got 'large' instead"),
     "no rho": ({"losses": [1.0], "rho": None}, "'rho' .* at least 0. Got None instead"),
-    "short base": ({"losses": [1.0, 2.0], "base": [1.0]}, "'base' .* each of the 2 losses. Got 1 "),
+    "short base": ({"losses": [1.0, 2.0], "base": [1.0]}, "'base' .* each of the 2 rows. Got 1 "),
     "negative base": (
         {"losses": [1.0, 2.0], "base": [1.0, -1.0]},
         "'base' .* at least 0. Got -1.0 at index 1 instead",
@@ -132,3 +132,10 @@ def test_a_divergence_without_a_solver_is_refused():
     for divergence in (Divergence(), Mine()):
         with pytest.raises(ValueError, match=r"make your own with Divergence\.custom"):
             worst_case([1.0, 2.0], 0.1, divergence)
+
+
+@pytest.mark.parametrize("rho", [1e-14, 1e-16, 1e-40, 1e-300, 5e-324])
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "reverse-kl", "total-variation"])
+def test_tiny_radii_are_about_the_mean(rho, divergence):
+    z = np.random.default_rng(0).exponential(size=100)
+    assert worst_case(z, rho, divergence).value == pytest.approx(z.mean(), rel=1e-6)

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, cfunc, config, njit, types
+from numba import carray, cfunc, config, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 # -- the vocabulary shared with Python ------------------------------------------------
@@ -45,6 +45,9 @@ PLAIN = (CHI2, KL, TOTAL_VARIATION, CVAR)
 #: Losses per chunk. 4096 float64 fill the 32 KiB first-level cache of a core; the number
 #: of chunks must not depend on the number of threads, so this never changes at run time.
 CHUNK = 4096
+
+#: Radii below this count as zero: D of weights so close to the base is rounding.
+TINY = 1e-15
 
 #: From this many losses on, the first guess comes from a regular sample of the losses.
 SAMPLE_FROM = 1 << 15
@@ -200,7 +203,23 @@ def _give_way(typingctx, address):
     return types.void(types.int64), generate
 
 
+def _prefetch(typingctx, address):
+    """Tell the processor that the cache line at an address will be read soon."""
+
+    def generate(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        whole = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, whole, whole, whole])
+        name = "llvm.prefetch.p0"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(function, [pointer, whole(0), whole(3), whole(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 _call: Any
+prefetch: Any
 arrive: Any
 arrived: Any
 give_way: Any
@@ -215,9 +234,13 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     def _unavailable(*_):
         raise RuntimeError("Threads need the compiler: unset NUMBA_DISABLE_JIT.")
 
+    def _no_hurry(address):
+        pass
+
+    prefetch = _no_hurry
     _call, arrive, arrived, give_way = _interpreted_call, *([_unavailable] * 3)
 else:
-    _call = intrinsic(_by_address)
+    _call, prefetch = intrinsic(_by_address), intrinsic(_prefetch)
     arrive, arrived, give_way = intrinsic(_arrive), intrinsic(_arrived), intrinsic(_give_way)
     _smaller, _larger = intrinsic(_extreme("llvm.minnum")), intrinsic(_extreme("llvm.maxnum"))
 
@@ -1399,6 +1422,7 @@ def _solve(curves, spec, z, b, rho, work, out):
     Many losses are solved twice: first a regular sample of them, whose multipliers are
     within a percent or so of the right ones, then all of them.
     """
+    rho = 0.0 if rho < TINY else rho
     stride = sample_stride(spec, z.size)
     answer = Answer(OK, 0.0, 0.0, _INF, 0.0, 0.0, 0)
     for last in range(stride == 0, 2):
@@ -1477,6 +1501,7 @@ def _solve_shared(
     α and λ are those of a sample, see `begin`; `counter` is one zero to count meetings by,
     `pause` the address of the system's function to give way to other threads.
     """
+    rho = 0.0 if rho < TINY else rho
     chunks = parts.shape[0]
     first, last = chunks * rank // threads, chunks * (rank + 1) // threads
     survey_range(z, b, first, last, parts)
@@ -1652,11 +1677,11 @@ def bends_of(spec, f, y, out):
         elif spec.code == SQUARED_HINGE:
             out[n] = 2.0 if x < 1.0 else 0.0
         elif spec.code == SMOOTHED_HINGE:
-            out[n] = 1.0 / spec.k if 1.0 - spec.k < x < 1.0 else 0.0
+            out[n] = 1.0 / spec.k if 1.0 - spec.k <= x < 1.0 else 0.0
         elif spec.code == SQUARED:
             out[n] = 1.0
         elif spec.code == HUBER:
-            out[n] = 1.0 if abs(x) < spec.k else 0.0
+            out[n] = 1.0 if abs(x) <= spec.k else 0.0
         else:
             step = 6e-6 * (1.0 + abs(x))
             rise = _call(spec.slope, x + step) - _call(spec.slope, x - step)
@@ -1732,6 +1757,29 @@ class CSR(NamedTuple):
     indptr: Any
 
 
+@_exact
+def _send_for(X, csr, rows):
+    """Have the first cache lines of some rows brought in: at random they come late."""
+    if X is not None:  # noqa: SIM102
+        if X.strides[1] == X.itemsize:
+            width = min(X.shape[1] * X.itemsize, 256)
+            for i in rows:
+                start = X.ctypes.data + i * X.strides[0]
+                for line in range(0, width, 64):
+                    prefetch(start + line)
+    if csr is not None:
+        indptr, columns, values = csr.indptr, csr.indices, csr.data
+        for i in rows:
+            first, last = np.int64(indptr[i]), np.int64(indptr[i + 1])
+            last = min(last, first + 256)
+            start = columns.ctypes.data + first * columns.itemsize
+            for line in range(0, (last - first) * columns.itemsize, 64):
+                prefetch(start + line)
+            start = values.ctypes.data + first * values.itemsize
+            for line in range(0, (last - first) * values.itemsize, 64):
+                prefetch(start + line)
+
+
 @_summing
 def row_score(X, csr, i, w):
     """The scalar product of row i and w; the last of w is the intercept."""
@@ -1767,7 +1815,7 @@ def add_row(X, csr, i, u, g):
 def scores_range(X, csr, theta, first, last, f):
     """f = X θ for rows first to last."""
     m = theta.shape[0]
-    if X is not None:
+    if X is not None:  # noqa: SIM102 - numba leaves it out only if it stands alone
         if X.strides[0] < X.strides[1]:  # column after column in memory: read it that way
             for c in range(m):
                 w = theta[c]
@@ -1788,7 +1836,7 @@ def gradient_range(X, csr, u, first, last, g):
     """g = Xᵀu over rows first to last; the last column of g is that of the intercept."""
     m = g.shape[0]
     g[:] = 0.0
-    if X is not None:
+    if X is not None:  # noqa: SIM102
         if X.strides[0] < X.strides[1]:
             for c in range(m):
                 for j in range(X.shape[1]):
@@ -2110,9 +2158,7 @@ def weigher(curved: bool) -> Any:
     """
     doubles = types.CPointer(types.float64)
     size = types.int64
-    signature = types.int64(
-        doubles, doubles, size, doubles, size, doubles, size, doubles, doubles
-    )
+    signature = types.int64(doubles, doubles, size, doubles, size, doubles, size, doubles, doubles)
     function = _weigh_curve if curved else _weigh_plain
     return cfunc(signature, cache=True, error_model="numpy", fastmath=False)(function)
 
@@ -2136,17 +2182,19 @@ def _weigh_by_address(typingctx, address, packed, z, size, b, base, blocks, numb
     return types.int64(*([types.int64] * 10)), generate
 
 
+weigh: Any
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def weigh(address, packed, z, b, blocks, work, out):
+    def _weigh_interpreted(address, packed, z, b, blocks, work, out):
         """Signed weights of losses z into the first half of `out`; a status."""
         return _weigh(1 if address else None, _unpack(packed), z, b, blocks, work, out)
 
+    weigh = _weigh_interpreted
 else:
-    _by_pointers = intrinsic(_weigh_by_address)
+    _by_pointers: Any = intrinsic(_weigh_by_address)
 
     @_exact
-    def weigh(address, packed, z, b, blocks, work, out):
+    def _weigh_compiled(address, packed, z, b, blocks, work, out):
         """Signed weights of losses z into the first half of `out`; a status."""
         return _by_pointers(
             address,
@@ -2161,6 +2209,8 @@ else:
             out.ctypes.data,
         )
 
+    weigh = _weigh_compiled
+
 
 @_entry
 def signed_weights(address, packed, z, b, blocks):
@@ -2173,8 +2223,9 @@ def signed_weights(address, packed, z, b, blocks):
 # -- the loop --------------------------------------------------------------------------
 
 # Places in the tally, the numbers that live from chunk to chunk.
-STEP, SAMPLES, BASE_NORM, AVERAGED, CORRECTIONS, CLIPPED, ANCHORED = range(7)
-TALLY = 7
+STEP, SAMPLES, BASE_NORM, AVERAGED, CORRECTIONS, CLIPPED = range(6)
+ANCHORED, ANCHOR_VALUE, SHORTER, SHORTENED = range(6, 10)
+TALLY = 10
 
 # How a chunk ended.
 RUNNING, LOST_FINITE, LOST_INNER = 0, 1, 2
@@ -2309,8 +2360,10 @@ def _dense_step(theta, average, g, correction, factor, drift, mean, scale, gamma
         own = base[d] + factor * more[d]
         shift = 0.0
         for j in range(d):
-            slope = (base[j] + factor * more[j] - mean[j] * own) + steady[j] + l2 * w[j]
-            move = gamma * scale[j] * slope
+            slope = (base[j] + factor * more[j] - mean[j] * own) + steady[j]
+            # The penalty looks at where the step ends: no penalty is too large for a step.
+            size = gamma * scale[j]
+            move = w[j] - (w[j] - size * slope) / (1.0 + size * l2)
             w[j] -= move
             shift += mean[j] * move
             total[j] += omega * gamma * w[j]
@@ -2394,6 +2447,7 @@ def descend(
             z, out = np.empty(room), np.empty(2 * room)
         parts = blocks[: place(rng, plan, level, count, indices, blocks, table)]
         rows = indices[:count]
+        _send_for(X, csr, rows)
         for i in range(count):
             labels[i] = y[rows[i]]
         if base.size > 0:
@@ -2409,9 +2463,7 @@ def descend(
         for i in range(count):
             for c in range(m):
                 own_f[i * m + c] = row_score(X, csr, rows[i], theta[c])
-        inner = _slopes(
-            spec, address, packed, own_f, own_y, own_b, parts, own_z, u, work, weights
-        )
+        inner = _slopes(spec, address, packed, own_f, own_y, own_b, parts, own_z, u, work, weights)
         if inner == OK and anchored:
             v = other[: count * m]
             for i in range(count):
@@ -2456,13 +2508,9 @@ def descend(
             status = LOST_FINITE
             break
         if csr is None:
-            _dense_step(
-                theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega
-            )
+            _dense_step(theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega)
         else:
-            _cell_step(
-                theta, g, correction, factor, cells, seen, gamma, late, omega, clock
-            )
+            _cell_step(theta, g, correction, factor, cells, seen, gamma, late, omega, clock)
         _intercept_step(theta, average, g, correction, factor, drift, scale, gamma, omega)
         clock += gamma
         tally[STEP] += 1.0

@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from drolearn import _kernels
 from drolearn.gradient import Draw, Method, Multilevel
-from drolearn.problem import Problem
+from drolearn.problem import Problem, some_rows
 
 __all__ = ["Constant", "Decay", "History", "State", "descend"]
 
@@ -101,8 +101,9 @@ class State:
     drift: Array
     best: Array
     best_value: float
-    generator: dict[str, Any]
+    generator: Mapping[str, Any]
     probabilities: tuple[float, ...] = ()
+    fingerprint: str = ""
     history: History = field(default_factory=History)
 
     @staticmethod
@@ -134,6 +135,7 @@ class State:
             "best_value": self.best_value,
             "generator": self.generator,
             "probabilities": self.probabilities,
+            "fingerprint": self.fingerprint,
             "history": vars(self.history),
         }
         names = ("theta", "average", "tally", "anchor", "drift", "best")
@@ -193,13 +195,15 @@ def descend(
     A correction longer than `clip` · (mean norm of the base block's gradient) · √(1 + t/100) is
     cut to that length, so that rare, huge ones do not throw the iterates off.  The bound grows
     and fewer and fewer are cut: the estimate is biased at first and unbiased in the limit;
-    `clip = inf` leaves every one unbiased.  Every `anchor_every` samples, the full gradient is taken at the current point
-    and becomes the anchor of the draws that follow.  `tune` fits the level probabilities after
-    a short run.
+    `clip = inf` leaves every one unbiased.  Every `anchor_every` samples, the full gradient is
+    taken at the current point and becomes the anchor of the draws that follow; steps are halved
+    if the robust loss has grown since the last one.  `tune` fits the
+    level probabilities after a short run.
     """
     rng = np.random.default_rng()
     rng.bit_generator.state = state.generator
-    watched = _Watched(problem, average)
+    # Who comes closer than some rows can tell is watched on all of them.
+    watched = _Watched(problem, average, problem.n if anchor_every < math.inf else _WATCHED)
     address, packed = _kernels.pack(problem.divergence.spec)
     mean, scale, _ = problem.columns
     tally = state.tally
@@ -207,6 +211,9 @@ def descend(
     if problem.csr is not None:
         # A stay ends with a look at every coordinate: it must pay for itself.
         chunk = max(chunk, 4.0 * problem.d / problem.row_size)
+    # Whole numbers: the next multiple of a fraction may be rounded to the sample count itself,
+    # and such a stay would never end.
+    chunk = float(math.ceil(chunk))
     began = time.process_time() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     if math.isinf(state.best_value):
         state.best_value = watched.value(state.best)
@@ -224,7 +231,8 @@ def descend(
             if anchor_every < math.inf:
                 limit = min(limit, _next_anchor(state, anchor_every))
             first = tally[_kernels.STEP]
-            gammas = np.asarray(step(first + np.arange(_STEPS)), dtype=np.float64)
+            gammas = _step_sizes(step, first + np.arange(_STEPS))
+            gammas = gammas * 0.5 ** tally[_kernels.SHORTER]
             # Late iterates count more, as t²: early ones need not be cut off at a point that
             # only who knows the number of steps could name.
             omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
@@ -255,6 +263,9 @@ def descend(
             if status == _kernels.LOST_INNER:
                 raise RuntimeError("No worst case was found for the losses of a draw.")
             lost = status == _kernels.LOST_FINITE or not np.isfinite(state.theta).all()
+            if lost and state.anchor.shape[0]:
+                lost = False
+                _shorten(state)
             if lost or watched.due(state, samples):
                 fine = not lost and watched.look(state, began, float(gammas[0]))
                 if not fine:
@@ -263,7 +274,8 @@ def descend(
                 if watch(state):
                     ending = "stopped"
                     break
-                if tol is not None and _stalled(state.history, problem.n, tol):
+                since = float(tally[_kernels.SHORTENED])
+                if tol is not None and _stalled(state.history, problem.n, tol, since):
                     ending = "converged"
                     break
             if checkpoint is not None:
@@ -273,15 +285,32 @@ def descend(
     return ending
 
 
+def _step_sizes(step: Step, t: Array) -> Array:
+    """The step sizes at steps t, checked."""
+    try:
+        gammas = np.broadcast_to(np.asarray(step(t), dtype=np.float64), t.shape)
+        fine = bool((gammas > 0.0).all() and np.isfinite(gammas).all())
+    except (TypeError, ValueError):
+        fine, gammas = False, t
+    if not fine:
+        raise ValueError(
+            "The 'step_size' parameter must be a function from an array of steps to as many "
+            "positive numbers, such as lambda t: 1.0 / (10.0 + t)."
+        )
+    return gammas
+
+
 class _Watched:
     """The robust loss on some rows, always the same."""
 
-    def __init__(self, problem: Problem, average: bool) -> None:
-        step = max(1, problem.n // _WATCHED)
-        if step > 1:
-            part = problem.subset(np.arange(0, problem.n, step))
+    def __init__(self, problem: Problem, average: bool, rows: int) -> None:
+        whole = problem
+        if problem.n > 2 * rows:
+            part = problem.subset(some_rows(problem.n, rows))
             if not part.base.size or part.base.any():
                 problem = part
+        # Where some rows stand for all, later iterates are better until clearly proved worse.
+        self.slack = 0.0 if problem is whole else 2e-3
         self.problem, self.average = problem, average
 
     def value(self, theta: Array) -> float:
@@ -300,14 +329,15 @@ class _Watched:
 
     def look(self, state: State, began: float, gamma: float) -> bool:
         """Compare with the best so far; False if the loss has left all bounds."""
-        value = self.value(state.averaged if self.average else state.theta)
         found = state.averaged if self.average else state.theta.copy()
+        value = self.value(found)
         if self.average:
             last = self.value(state.theta)
-            if last < value:
+            if last < value - self.slack * abs(value):
                 value, found = last, state.theta.copy()
-        if value < state.best_value:
-            state.best_value, state.best = value, found
+        if value < state.best_value + self.slack * abs(state.best_value):
+            state.best = found
+            state.best_value = min(value, state.best_value)
         tally = state.tally
         state.history.add(
             tally[_kernels.SAMPLES],
@@ -319,13 +349,18 @@ class _Watched:
         return math.isfinite(value)
 
 
-def _stalled(history: History, n: int, tol: float) -> bool:
-    """Whether the last pass over the data has brought less than `tol`, relatively."""
-    now = history.samples[-1]
-    before = [v for s, v in zip(history.samples, history.value, strict=True) if s <= now - n]
+def _stalled(history: History, n: int, tol: float, since: float) -> bool:
+    """Whether the last pass over the data has brought less than `tol`, relatively.
+
+    Only looks after the steps were last made shorter count.
+    """
+    looks = list(zip(history.samples, history.value, strict=True))
+    looks = [(samples, value) for samples, value in looks if samples >= since]
+    before = [value for samples, value in looks if samples <= looks[-1][0] - n]
     if len(before) < 2:
         return False
-    return min(before) - min(history.value) <= tol * abs(min(history.value))
+    best = min(value for _, value in looks)
+    return min(before) - best <= tol * abs(best)
 
 
 def _next_anchor(state: State, every: float) -> float:
@@ -333,14 +368,32 @@ def _next_anchor(state: State, every: float) -> float:
     return float(state.tally[_kernels.ANCHORED] + every) if state.anchor.shape[0] else 0.0
 
 
+def _shorten(state: State) -> None:
+    """Back to the anchor, and on with half the steps."""
+    state.theta = state.anchor.copy()
+    state.tally[_kernels.SHORTER] += 1.0
+    state.tally[_kernels.SHORTENED] = state.tally[_kernels.SAMPLES]
+
+
 def _cast_anchor(problem: Problem, state: State) -> None:
-    """Make the current point the anchor, and pay for the pass over the data."""
+    """Make the current point the anchor, and pay for the pass over the data.
+
+    If the robust loss has grown since the last anchor the steps are too long: back to that
+    one, and on with half of them.
+    """
+    tally = state.tally
     at = problem.evaluate(problem.scores(state.theta))
-    drift = problem.gradient(at)
-    drift[:, :-1] -= problem.columns[0] * drift[:, -1:]
-    state.anchor, state.drift = state.theta.copy(), drift
-    state.tally[_kernels.SAMPLES] += problem.n
-    state.tally[_kernels.ANCHORED] = state.tally[_kernels.SAMPLES]
+    value = at.value + problem.cost(state.theta)
+    before = float(tally[_kernels.ANCHOR_VALUE])
+    if state.anchor.shape[0] and not value <= before + 1e-13 * abs(before):
+        _shorten(state)
+    else:
+        drift = problem.gradient(at)
+        drift[:, :-1] -= problem.columns[0] * drift[:, -1:]
+        state.anchor, state.drift = state.theta.copy(), drift
+        tally[_kernels.ANCHOR_VALUE] = value
+    tally[_kernels.SAMPLES] += problem.n
+    tally[_kernels.ANCHORED] = tally[_kernels.SAMPLES]
 
 
 def _tuned(
@@ -353,6 +406,8 @@ def _tuned(
 
         def gradient(draw: Draw) -> Array:
             part = problem.subset(draw.indices)
+            if part.base.size and not part.base.any():
+                return np.zeros(problem.size)
             f = part.scores(state.theta)
             z, slopes = np.empty(part.n), np.empty(part.n * part.m)
             _kernels.losses_of(part.loss.spec, f, part.y, z, slopes)

@@ -255,11 +255,10 @@ class Multilevel(Method):
     >>> method.sizes
     array([ 125,  250,  500, 1000])
     >>> draw = method.draw(np.random.default_rng(5))
-    >>> draw.blocks.round(2)
-    array([[  0.  , 125.  ,   1.  ,   0.1 ],
-           [125.  , 625.  ,   4.18,   0.1 ],
-           [125.  , 375.  ,  -2.09,   0.1 ],
-           [375.  , 625.  ,  -2.09,   0.1 ]])
+    >>> draw.blocks[:2].round(2).tolist()
+    [[0.0, 125.0, 1.0, 0.1], [125.0, 625.0, 4.18, 0.1]]
+    >>> draw.blocks[2:].round(2).tolist()  # the two parts of the correction
+    [[125.0, 375.0, -2.09, 0.1], [375.0, 625.0, -2.09, 0.1]]
     """
 
     base: int = 1

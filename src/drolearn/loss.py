@@ -150,16 +150,12 @@ class Loss:
     def spec(self) -> _kernels.LossSpec:
         """The loss as compiled code sees it."""
         value, slope = [function.address for function in self.functions] or (0, 0)
-        return _kernels.LossSpec(
-            self.code, int(self.of == "residual"), self.width, value, slope
-        )
+        return _kernels.LossSpec(self.code, int(self.of == "residual"), self.width, value, slope)
 
 
 def _as_width(width: float) -> float:
     if not (isinstance(width, int | float) and 0.0 < width < math.inf):
-        raise ValueError(
-            f"The 'width' parameter must be a positive number. Got {width!r} instead."
-        )
+        raise ValueError(f"The 'width' parameter must be a positive number. Got {width!r} instead.")
     return float(width)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from drolearn.worst_case import WorstCase, worst_case
 __all__ = ["Evaluation", "Problem"]
 
 Array = NDArray[np.float64]
+Scaling = Literal["exact", "draws", "none"]
 _NONE = np.empty(0)
 # Passes over the data are cut into this many slabs, whoever works on them: sums of slabs in
 # order are the same bits for any number of threads.
@@ -62,8 +63,9 @@ class Problem:
     base : array of shape (n,), or of length 0 for equal weights
     loss, divergence, rho, l2, intercept
         As in :func:`drolearn.solver.solve`.
-    scaled : bool
-        Whether to walk in scaled coordinates, or in those of the data as they are.
+    scaling : {"exact", "draws", "none"}
+        The coordinates to walk in: those that suit exact solvers, those that suit draws of
+        some rows, or those of the data as they are.
     n_jobs : int, optional
         Threads for passes over all rows.
     """
@@ -79,7 +81,7 @@ class Problem:
         rho: float,
         l2: float,
         intercept: bool,
-        scaled: bool = True,
+        scaling: Scaling = "exact",
         n_jobs: int | None = None,
     ) -> None:
         self.n, self.d = X.shape
@@ -87,7 +89,8 @@ class Problem:
         self.y, self.base = _frozen(y), _frozen(base)
         self.loss, self.divergence = loss, divergence
         self.rho, self.l2, self.intercept = rho, l2, intercept
-        self.scaled, self.n_jobs = scaled, n_jobs
+        self.scaling: Scaling = scaling
+        self.n_jobs = n_jobs
         self._source = X
         self.X: Any = None
         self.csr: Any = None
@@ -119,7 +122,7 @@ class Problem:
             rho=self.rho,
             l2=self.l2,
             intercept=self.intercept,
-            scaled=self.scaled,
+            scaling=self.scaling,
             n_jobs=self.n_jobs,
         )
         part.m = self.m
@@ -132,36 +135,57 @@ class Problem:
     def columns(self) -> tuple[Array, Array, float]:
         """Mean and D of the columns (the last D is that of the intercept), and Σ D E x².
 
-        D = 1/(root mean square × largest size): a column that is seldom different from zero
-        takes longer steps, but not as long as 1/E x² would make them.  Without scaling, D = 1.
+        For exact solvers D is about one over the diagonal of the Hessian, 1/(l'' E x² + l2).
+        Draws of few rows see a rare column seldom, and its noise the more: D = 1/(root mean
+        square × largest size) makes its steps longer, but not as long.
         """
-        step = max(1, int(self.n * self.row_size / _MEASURED))
-        rows = np.arange(0, self.n, step)
+        rows = some_rows(self.n, int(_MEASURED / self.row_size))
+        found = self._measure(rows)
+        if rows.size < self.n and self.X is not None and not found[1][:-1].all():
+            # A column that is constant on some rows need not be so on all.
+            found = self._measure(np.arange(self.n))
+        return found
+
+    def _measure(self, rows: NDArray[np.int64]) -> tuple[Array, Array, float]:
         mean = np.zeros(self.d)
         total, square, largest = _kernels.column_moments(self.X, self.csr, rows, self.d)
-        if self.X is not None and self.intercept and self.scaled:
+        if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
+            wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
+            raise ValueError(
+                f"X must hold numbers whose squares are numbers too, of size 1e-140 to 1e140. "
+                f"Column {wrong} goes up to {largest[wrong]:.3g}: change its unit."
+            )
+        if self.X is not None and self.intercept and self.scaling != "none":
             mean = total / rows.size
             square, largest = _kernels.centred_moments(self.X, rows, mean)
-        if not self.scaled:
+        if self.scaling == "none":
             scale = np.append(np.ones(self.d), float(self.intercept))
             return np.zeros(self.d), scale, float(square.sum() / rows.size) + self.intercept
         rms = np.sqrt(square / rows.size)
         # What is left of a constant column is rounding.
-        rms[rms <= 1e-9 * abs(mean)] = 0.0
-        spread = rms * largest
-        if self.csr is not None and step > 1:
+        rms[rms <= 1e-13 * abs(mean)] = 0.0
+        if self.scaling == "draws":
+            spread = rms * largest
+        else:
+            # Losses of models that fit are much flatter than at their steepest.
+            bend = 0.04 * self.loss.smoothness
+            spread = np.where(rms > 0.0, bend * rms**2 + self.l2, 0.0)
+        if self.csr is not None and rows.size < self.n:
             # Columns that the measured rows do not have are rare, but not nothing.
-            spread[spread == 0.0] = largest.max(initial=0.0) ** 2 / math.sqrt(rows.size)
+            rare = largest.max(initial=0.0) ** 2
+            rare /= math.sqrt(rows.size) if self.scaling == "draws" else rows.size
+            spread[spread == 0.0] = rare + self.l2 * (self.scaling == "exact")
         with np.errstate(divide="ignore", over="ignore"):
             scale = np.where(spread > 1e-290, 1.0 / spread, 0.0)
         mean[scale == 0.0] = 0.0
         trace = float(scale @ rms**2) + self.intercept
-        return mean, np.append(scale, float(self.intercept)), max(trace, 1e-300)
+        own = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
+        return mean, np.append(scale, own * self.intercept), max(trace, 1e-300)
 
     @cached_property
     def stretch(self) -> float:
         """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
-        part = self.subset(np.arange(0, self.n, max(1, self.n // 4096)))
+        part = self.subset(some_rows(self.n, 4096))
         part.m, v = 1, np.random.default_rng(0).standard_normal(self.d + 1)
         largest = 0.0
         for _ in range(12):
@@ -228,9 +252,7 @@ class Problem:
         f = np.empty(self.n * self.m)
         theta = np.ascontiguousarray(theta)
         self._over_slabs(
-            lambda _, first, last: _kernels.scores_range(
-                self.X, self.csr, theta, first, last, f
-            )
+            lambda _, first, last: _kernels.scores_range(self.X, self.csr, theta, first, last, f)
         )
         return f
 
@@ -275,27 +297,42 @@ class Problem:
         """The penalty l2/2 ‖w‖²."""
         return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
 
-    def gram(self, h: Array) -> Array:
-        """Σ h x̃ x̃ᵀ in scaled coordinates, intercept last, for models of one score."""
+    def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
+        """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u that is zero where h is.
+
+        For models of one score; the intercept comes last.
+        """
         mean, scale, _ = self.columns
-        root_scale = np.sqrt(scale)
-        size = self.d + 1
+        root_scale, size = np.sqrt(scale), self.d + 1
+        total, columns = np.zeros((size, size)), np.zeros((size, len(extra)))
         if self.csr is not None:
-            total = np.zeros((size, size))
             _kernels.gram_sparse(self.csr, h, 0, self.n, root_scale, total)
             total += np.tril(total, -1).T
+            for k, u in enumerate(extra):
+                columns[:, k] = self.scaled_gradient(self.data_gradient(u))
         else:
-            total = np.zeros((size, size))
             root, rows = np.sqrt(h), max(64, (1 << 17) // size)
             buffer = np.empty((min(rows, self.n), size))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                right = np.column_stack([np.where(h > 0.0, u / root, 0.0) for u in extra] or [h])
             for first in range(0, self.n, rows):
                 last = min(first + rows, self.n)
                 part = buffer[: last - first]
                 _kernels.scaled_rows(self.X, first, last, mean, root_scale, root, part)
                 total += part.T @ part
-        if not self.intercept:
-            total[-1] = total[:, -1] = 0.0
-        return total
+                if extra:
+                    columns += part.T @ right[first:last]
+            columns[-1] *= root_scale[-1]
+        total[-1] *= math.sqrt(scale[-1])
+        total[:, -1] *= math.sqrt(scale[-1])
+        return total, columns
+
+
+def some_rows(n: int, count: int) -> NDArray[np.int64]:
+    """All rows, or about `count` of more than twice as many: always the same, in no pattern."""
+    if n <= 2 * count:
+        return np.arange(n)
+    return np.unique(np.random.default_rng(0).integers(0, n, count))
 
 
 def _frozen(array: Any) -> Any:

@@ -21,12 +21,14 @@ A :class:`~drolearn.gradient.Method` may stand in place of a name.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import math
 import os
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,10 +37,10 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn import _kernels
 from drolearn.descent import Constant, Decay, History, State, Step, descend
 from drolearn.divergence import Divergence, as_divergence
-from drolearn.exact import minimise
+from drolearn.exact import can_newton, minimise
 from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel, as_count
 from drolearn.loss import Loss, as_loss
-from drolearn.problem import Problem
+from drolearn.problem import Evaluation, Problem
 from drolearn.worst_case import WorstCase, as_base, as_radius
 
 __all__ = ["SOLVERS", "Solution", "solve"]
@@ -54,18 +56,19 @@ class Solution:
 
     Attributes
     ----------
-    coef : array of shape (d,), or (m, d) for m > 2 classes
+    coef : array of shape (d,), or (m, d) for loss="multinomial" of m classes
     intercept : float, or array of shape (m,)
     value : float
         Robust loss on all rows, penalty included.
     worst : WorstCase
         Worst-case weights of the rows, and the robust loss without penalty.
     gap : float
-        No model has a value below value − gap (exact solvers); NaN where nothing is known.
+        No model within ten times the norm of this one (in scaled coordinates, and at least ten)
+        has a value below value − gap; NaN where nothing is known, as for stochastic methods.
     gradient_norm : float
         In scaled coordinates; the mean norm of recent gradients for stochastic methods.
     converged : bool
-        Whether the tolerance was reached.
+        Whether the tolerance was reached, or without one, all passes made.
     status : str
         How it ended, in one sentence.
     solver : str
@@ -122,7 +125,7 @@ def solve(
     average: bool | None = None,
     tame: bool = True,
     start: ArrayLike | None = None,
-    random_state: int | np.random.Generator | None = None,
+    random_state: Any = None,
     n_jobs: int | None = None,
     callback: Callable[[History], Any] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -142,12 +145,14 @@ def solve(
     l2 : float
         Penalty; the intercept is free.
     fit_intercept : bool
+        Whether the scores have a constant.
     sample_weight : array-like of shape (n,), optional
         Base weights of the rows.
     solver : str or Method
-        See the table above.
+        See the table above.  The radius of a Method is replaced by `rho`.
     max_iter : float
-        Passes over the data: rows read at most, divided by n.
+        Passes over the data: rows drawn at most, divided by n.  An iteration of an exact
+        solver, which reads the data twice, counts as one.
     tol : float or None
         Relative accuracy: exact solvers end when the gap to the optimum is estimated to be
         below tol × value, stochastic ones when a pass brings less than that.  None uses up
@@ -157,7 +162,8 @@ def solve(
         a callable gives the step sizes at an array of steps; both are taken as they are,
         in the coordinates of the data: `drolearn.descent.Decay()` is the paper's.
     batch_size : int
-        Rows of a draw of "sgd", first draw of "pssg", about the base block of "gssg".
+        Rows of a draw of "sgd" and of the first draw of "pssg"; the base block of "gssg" has at
+        least as many, and fewer than twice as many.
     average : bool, optional
         Whether the answer is an average of the iterates; as fits the method if not given.
     tame : bool
@@ -165,7 +171,7 @@ def solve(
         estimate of "gssg" exactly unbiased.
     start : array-like of shape (d + 1,) or (m, d + 1), optional
         Coefficients and intercept to start from; zeros if not given.
-    random_state : int or Generator, optional
+    random_state : int, Generator or RandomState, optional
         Same number, same bits.
     n_jobs : int, optional
         Threads for passes over all rows; the result does not depend on it.
@@ -182,21 +188,21 @@ def solve(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((500, 3))
     >>> y = X[:, 0] + rng.standard_normal(500) > 0
-    >>> found = solve(X, y, rho=0.5)
-    >>> found.solver, found.converged, found.gap < 1e-6
-    ('newton', True, True)
+    >>> found = solve(X, y, rho=0.1)
+    >>> found.solver, found.converged, bool(found.gap < 1e-6)
+    ('lbfgs', True, True)
     >>> round(found.value, 4)
-    0.6288
+    0.6293
     """
     began = time.process_time()
     kind, name = _as_solver(solver)
     problem, theta = _as_problem(
         X, y, rho, divergence, loss, l2, fit_intercept, sample_weight, start, n_jobs,
-        scaled=isinstance(step_size, str) or name in _EXACT, plain=name == "erm",
+        plain=name == "erm",
     )  # fmt: skip
-    if not (isinstance(max_iter, int | float | np.number) and max_iter > 0):
+    if not (isinstance(max_iter, int | float | np.number) and 0.0 < max_iter < math.inf):
         raise ValueError(
-            f"The 'max_iter' parameter must be a positive number of passes over the data. "
+            f"The 'max_iter' parameter must be a positive, finite number of passes. "
             f"Got {max_iter!r} instead."
         )
     if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 < tol < 1.0):
@@ -204,45 +210,48 @@ def solve(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )
     as_count("batch_size", batch_size)
-    if name in ("auto", "exact", "erm"):
-        name = _choose(problem, name, 1e-6 if tol is None else tol, float(max_iter))
-    if name in ("newton", "lbfgs"):
+    if name == "auto":
+        name = _choose(problem, 1e-6 if tol is None else tol, float(max_iter))
+    if name == "erm":
+        name = "exact"
+    if name == "newton" and not can_newton(problem):
+        raise ValueError(
+            f"solver='newton' needs one score, a strictly convex divergence and at most 2000 "
+            f"columns. Got {problem.m} scores, {problem.divergence!r} and {problem.d} columns; "
+            f"solver='lbfgs' takes them all."
+        )
+    if name in ("exact", "newton", "lbfgs"):
+        if checkpoint is not None:
+            warnings.warn(
+                f"Exact solvers (here {name!r}) do not write checkpoints: the 'checkpoint' "
+                f"parameter has no effect.",
+                stacklevel=2,
+            )
         return _solve_exactly(problem, name, theta, max_iter, tol, callback, began)
+    problem.scaling = "draws" if isinstance(step_size, str) else "none"
     recipe = _recipe(problem, kind, name, batch_size, step_size, average, tame)
-    state = _as_state(problem, theta, random_state, checkpoint)
+    # What cannot move (no intercept, constant columns) starts at zero.
+    theta = problem.to_model(problem.from_model(theta))
+    state = _as_state(problem, recipe, theta, random_state, checkpoint)
     return _solve_by_draws(problem, name, recipe, state, max_iter, tol, callback, checkpoint)
-
-
-_EXACT = ("auto", "exact", "newton", "lbfgs", "erm")
 
 
 # -- which method ----------------------------------------------------------------------
 
 
-def _choose(problem: Problem, name: str, tol: float, max_iter: float) -> str:
-    """Newton's method where its matrix is cheap, else L-BFGS; draws where they are cheaper.
+def _choose(problem: Problem, tol: float, max_iter: float) -> str:
+    """Draws where they are cheaper than a few passes over all rows, else an exact solver.
 
-    Seconds are guessed from counts of operations: a Newton step of dense data costs some
-    n d²/2 multiplications at BLAS speed and about ten are needed; a step of L-BFGS reads the
-    data twice, and some hundred are needed.
+    Draws come close in some hundred thousand rows, however many there are, and need ten times
+    as many for the next digit; exact solvers read all rows some 40 times, and only a few times
+    more for all other digits.  With fewer rows than 200,000 they take about a second, and prove
+    what they have found.
     """
-    n, d, row = problem.n, problem.d + 1, problem.row_size
-    smooth = problem.divergence.strictly_convex and problem.m == 1
-    reading = 2.0e-9 * n * row * problem.m
-    if problem.csr is None:
-        gram = n * d * d * 1.2e-10 + n * d * 1e-9
-    else:
-        gram = n * row * row * 1.5e-9 + d * d * 1e-9
-    newton = 10.0 * (reading + gram + d**3 * 1e-10) if smooth and d <= 5000 else math.inf
-    lbfgs = (40.0 + 10.0 * -math.log10(tol)) * reading
-    if name == "auto":
-        # A pass of draws reads rows at random; it takes some to come close, and many more
-        # for each digit.
-        passes = 2.0 * max(1.0, 3e5 / n) * (1e-3 / tol)
-        draws = passes * (1.5 * reading + n * 6e-8)
-        if smooth and tol >= 1e-4 and passes <= max_iter and draws < 0.5 * min(newton, lbfgs):
-            return "gssg"
-    return "newton" if newton <= lbfgs else "lbfgs"
+    n = problem.n
+    passes = max(0.5, 3e5 / n) * (1e-3 / tol)
+    exact = 20.0 if can_newton(problem) else 40.0 - 10.0 * math.log10(tol)
+    worth = n >= 200_000 and tol >= 1e-4 and passes <= max_iter and 3.0 * passes < exact
+    return "gssg" if worth and problem.divergence.strictly_convex else "exact"
 
 
 def _recipe(
@@ -265,10 +274,8 @@ def _recipe(
         elif name == "fsg":
             method = Full(n, rho=rho)
         else:
-            # Halving ends between base and twice that: on average at the batch size.
-            base = max(1, round((4.0 if anchored else 1.0) * batch / math.sqrt(2.0)))
-            fire = 1.0 if anchored else 0.1
-            method = Multilevel(n, base=min(base, n), fire=fire, rho=rho)
+            fire = 0.3 if anchored else 0.1
+            method = Multilevel(n, base=min(batch, n), fire=fire, rho=rho)
     if method.n != n:
         raise ValueError(f"The draws are for {method.n} rows, but X has {n}.")
     if method.rho != rho:
@@ -287,7 +294,7 @@ def _recipe(
         rows = n if name == "fsg" else float(batch)
         # Robust losses turn faster than plain ones, the more the larger the ball.
         ball = 1.0 + 2.0 * min(rho, 10.0) / problem.divergence.curvature
-        length = (1.0 if name == "fsg" else 0.5) / (problem.smoothness(rows) * ball)
+        length = (1.0 if anchored else 0.5) / (problem.smoothness(rows) * ball)
         step: Step = Constant(length) if steady else Decay(length, 2000.0)
     elif callable(step_size):
         step = step_size
@@ -328,6 +335,7 @@ def _solve_exactly(
         return bool(callback is not None and callback(history))
 
     found = minimise(problem, name, theta, tol or 1e-14, math.ceil(max_iter), watch)
+    name = found.direction
     size = f"relative gap {found.gap / max(abs(found.value), 1e-300):.1e}"
     if math.isnan(found.gap):
         size = f"gradient norm {found.gradient_norm:.1e}"
@@ -335,12 +343,16 @@ def _solve_exactly(
         "converged": f"Converged in {found.iterations} iterations of {name} ({size}).",
         "exhausted": f"Used up all {found.iterations} iterations of {name} ({size}): raise "
         f"max_iter, or tol.",
+        "corner": f"No model is better than none within this ball: all coefficients are zero "
+        f"({size}, after {found.iterations} iterations of {name}).",
+        "uncertified": f"No further progress after {found.iterations} iterations of {name}, but "
+        f"no more than a {size} is certified.",
         "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}).",
         "stopped": f"Stopped after {found.iterations} iterations of {name} ({size}).",
     }[found.reason]
     return _solution(
         problem, found.theta, found.gap, found.gradient_norm, found.converged, sentence, name,
-        2.0 * (found.iterations + 1), history, None,
+        2.0 * (found.iterations + 1), history, None, found.at,
     )  # fmt: skip
 
 
@@ -372,7 +384,8 @@ def _solve_by_draws(
     passes = float(tally[_kernels.SAMPLES]) / problem.n
     steps = int(tally[_kernels.STEP])
     sentence = {
-        "done": f"Drew all rows {passes:.3g} times over in {steps} steps of {name}.",
+        "done": f"Drew all rows {passes:.3g} times over in {steps} steps of {name}"
+        + ("." if tol is None else " without reaching tol: raise max_iter, or tol."),
         "converged": f"The last pass of {name} brought less than tol; {passes:.3g} passes, "
         f"{steps} steps.",
         "stopped": f"Stopped after {passes:.3g} passes and {steps} steps of {name}; this is the "
@@ -382,7 +395,8 @@ def _solve_by_draws(
     }[ending]
     return _solution(
         problem, state.best, math.nan, float(tally[_kernels.BASE_NORM]),
-        ending in ("done", "converged"), sentence, name, passes, state.history, state,
+        ending == "converged" or (ending == "done" and tol is None), sentence, name, passes,
+        state.history, state,
     )  # fmt: skip
 
 
@@ -397,8 +411,10 @@ def _solution(
     passes: float,
     history: History,
     state: State | None,
+    at: Evaluation | None = None,
 ) -> Solution:
-    at = problem.evaluate(problem.scores(theta))
+    if at is None:
+        at = problem.evaluate(problem.scores(theta))
     coef, intercept = theta[:, :-1].copy(), theta[:, -1].copy()
     return Solution(
         coef if problem.m > 1 else coef[0],
@@ -443,17 +459,22 @@ def _as_problem(
     sample_weight: ArrayLike | None,
     start: ArrayLike | None,
     n_jobs: int | None,
-    scaled: bool,
     plain: bool,
 ) -> tuple[Problem, Array]:
     from sklearn.utils import check_array, check_consistent_length
 
     kind, form, radius = as_divergence(divergence), as_loss(loss), as_radius(rho)
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
-    n, d = X.shape
+    kinds: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
+    X = check_array(X, **kinds)
+    n = X.shape[0]
     check_consistent_length(X, y)
     labels = _as_labels(y, form)
-    base = np.empty(0) if sample_weight is None else as_base(sample_weight, n)
+    if not isinstance(X, np.ndarray) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    base = np.empty(0)
+    if sample_weight is not None:
+        base = as_base(sample_weight, n, "sample_weight")
     if base.size and kind.code == _kernels.CHI2:
         base = np.where(base < 1e-34 * base.sum(), 0.0, base)
     if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
@@ -479,7 +500,6 @@ def _as_problem(
         rho=radius,
         l2=float(l2),
         intercept=bool(fit_intercept),
-        scaled=scaled,
         n_jobs=n_jobs,
     )
     theta = problem.zeros()
@@ -510,7 +530,7 @@ def _as_labels(y: ArrayLike, loss: Loss) -> Array:
     if classes.size < 2:
         raise ValueError(
             f"The 'y' parameter must have at least two classes. Got one class instead: "
-            f"{classes[0]!r}."
+            f"{classes[0]}."
         )
     if loss.of == "classes":
         return places.astype(np.float64)
@@ -519,21 +539,64 @@ def _as_labels(y: ArrayLike, loss: Loss) -> Array:
             f"The 'y' parameter must have two classes for loss={loss.name!r}. Got "
             f"{classes.size} instead; loss='multinomial' takes any number."
         )
-    return 2.0 * places - 1.0
+    return np.where(places == 1, 1.0, -1.0)
 
 
 def _as_state(
     problem: Problem,
+    recipe: _Recipe,
     theta: Array,
-    random_state: int | np.random.Generator | None,
+    random_state: Any,
     checkpoint: str | os.PathLike[str] | None,
 ) -> State:
-    if checkpoint is not None and os.path.exists(checkpoint):
-        state = State.load(checkpoint)
-        if state.theta.shape != theta.shape:
-            raise ValueError(
-                f"The checkpoint {os.fspath(checkpoint)!r} is of a model of shape "
-                f"{state.theta.shape}, but this one has {theta.shape}: delete it to start anew."
-            )
+    if checkpoint is None:
+        return State.new(theta, _as_generator(random_state))
+    path = Path(checkpoint)
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"The 'checkpoint' parameter must name a file in a folder that exists. "
+            f"Got {str(path)!r} instead."
+        )
+    fingerprint = _fingerprint(problem, recipe)
+    if not path.exists():
+        state = State.new(theta, _as_generator(random_state))
+        state.fingerprint = fingerprint
         return state
-    return State.new(theta, np.random.default_rng(random_state))
+    state = State.load(path)
+    if state.fingerprint != fingerprint or state.theta.shape != theta.shape:
+        raise ValueError(
+            f"The checkpoint {str(path)!r} belongs to other data or other settings: delete it to "
+            f"start anew."
+        )
+    return state
+
+
+def _fingerprint(problem: Problem, recipe: _Recipe) -> str:
+    """What a state must have in common with a problem to go on with it."""
+    content = hashlib.blake2b(digest_size=16)
+    settings = (
+        problem.n, problem.d, problem.m, problem.loss, problem.divergence, problem.rho, problem.l2,
+        problem.intercept, problem.scaling, recipe.method, recipe.average, recipe.clip,
+        recipe.anchor_every,
+    )  # fmt: skip
+    content.update(repr(settings).encode())
+    content.update(problem.y.tobytes())
+    content.update(problem.base.tobytes())
+    for numbers in problem.columns[:2]:
+        content.update(numbers.tobytes())
+    return content.hexdigest()
+
+
+def _as_generator(random_state: Any) -> np.random.Generator:
+    """A generator of its own; one that was given moves on."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.default_rng(int(random_state.integers(2**62)))
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(2**31 - 1)))
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if random_state is None or (whole and random_state >= 0):
+        return np.random.default_rng(random_state)
+    raise ValueError(
+        f"The 'random_state' parameter must be None, an integer of at least 0, a Generator or a "
+        f"RandomState. Got {random_state!r} instead."
+    )

@@ -96,8 +96,8 @@ def worst_case(
     losses : array-like of shape (n,)
         Finite numbers z.  float64 arrays are read in place; others are converted.
     rho : float, default=0.1
-        Radius ρ ≥ 0 of the ball.  0 gives the average, `math.inf` the largest loss; CVaR has
-        no radius, and ignores it.
+        Radius ρ ≥ 0 of the ball.  0 gives the average (so does all below 1e-15), `math.inf`
+        the largest loss; CVaR has no radius, and ignores it.
     divergence : str or Divergence, default="chi2"
         A name or an object, see :mod:`drolearn.divergence`.
     base : array-like of shape (n,), optional
@@ -317,23 +317,25 @@ def as_radius(rho: float) -> float:
     return radius
 
 
-def as_base(base: ArrayLike, size: int) -> Array:
+def as_base(base: ArrayLike, size: int, parameter: str = "base") -> Array:
     """Base weights that can be summed."""
-    b = as_vector("base", base)
+    b = as_vector(parameter, base)
     if b.size != size:
         raise ValueError(
-            f"The 'base' parameter must have one weight for each of the {size} losses. "
+            f"The '{parameter}' parameter must have one weight for each of the {size} rows. "
             f"Got {b.size} instead."
         )
     low, high = b.min(), b.max()
     if not (low >= 0.0 and high < math.inf):
         wrong = np.flatnonzero(~((b >= 0.0) & (b < math.inf)))[0]
         raise ValueError(
-            f"The 'base' parameter must hold finite weights of at least 0. "
+            f"The '{parameter}' parameter must hold finite weights of at least 0. "
             f"Got {b[wrong]} at index {wrong} instead."
         )
     if high == 0.0:
-        raise ValueError("The 'base' parameter must have a positive sum. Got only zeros instead.")
+        raise ValueError(
+            f"The '{parameter}' parameter must have a positive sum. Got only zeros instead."
+        )
     if not 1e-100 < high < 1e100:  # sums of the raw weights must neither overflow nor vanish
         b = np.ldexp(b, -math.frexp(high)[1])
     return b
@@ -347,9 +349,7 @@ def not_solved(kind: Divergence, rho: float, answer: _kernels.Answer | None = No
         hint = "base weights or losses that differ by hundreds of digits are the likely reason"
     found = ""
     if answer is not None:
-        found = (
-            f" in {answer.sweeps} passes (D = {answer.achieved:.3g}, gap {answer.gap:.3g})"
-        )
+        found = f" in {answer.sweeps} passes (D = {answer.achieved:.3g}, gap {answer.gap:.3g})"
     return f"No worst case was found for {kind!r} with rho={rho!r}{found}; {hint}."
 
 

@@ -1,0 +1,108 @@
+"""Is solver="auto" close to the best? Time to three accuracies on every data set."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from benchmarks import datasets
+from benchmarks.machine import DOCS, save
+from drolearn import solve
+
+METHODS = ("newton", "lbfgs", "gssg", "gssg-anchor", "sgd", "pssg", "auto")
+TARGETS = (1e-2, 1e-3, 1e-6)
+
+
+def first_time(X, y, l2: float, solver: str, target: float, optimum: float) -> tuple[float, str]:
+    """Seconds until the robust loss is within the target, or infinity; and the method used.
+
+    The clock runs while the method does, looks at its own progress included; it ends when a
+    look shows the target, or when `solve` returns a model that has reached it.
+    """
+    goal = optimum * (1.0 + target)
+    draws = solver not in ("newton", "lbfgs", "auto")
+    began = time.perf_counter()
+    found = solve(
+        X, y, l2=l2, solver=solver, tol=None if draws else 0.5 * target, random_state=0,
+        max_iter=12 if draws else 150, callback=lambda history: history.value[-1] <= goal,
+    )  # fmt: skip
+    taken = time.perf_counter() - began
+    # Some methods watch a part of the rows: what counts is the robust loss on all.
+    return (taken if found.value <= goal * (1 + 0.2 * target) else math.inf), found.solver
+
+
+def main() -> None:
+    """All data sets; the ratios of times to the best method's."""
+    warnings.simplefilter("ignore")
+    rows: list[dict[str, Any]] = []
+    # The small ones first.
+    for name in sorted(datasets.names(), key=_size):
+        X, y = datasets.load(name, standardised=True)
+        l2 = 1e-4 if X.shape[1] > 300 else 1e-6
+        optimum = solve(X, y, l2=l2, solver="exact", tol=1e-9, max_iter=2000).value
+        for target in TARGETS:
+            times: dict[str, float] = {}
+            chosen = ""
+            for method in METHODS:
+                if method == "newton" and X.shape[1] > 1000:
+                    continue
+                if target < 1e-4 and method in ("gssg", "sgd", "pssg"):
+                    continue
+                trials = [first_time(X, y, l2, method, target, optimum) for _ in range(2)]
+                times[method] = min(taken for taken, _ in trials)
+                chosen = trials[0][1] if method == "auto" else chosen
+            best = min((t for m, t in times.items() if m != "auto"), default=math.inf)
+            rows.append(
+                {
+                    "data": name,
+                    "target": target,
+                    "seconds": {m: t if math.isfinite(t) else None for m, t in times.items()},
+                    "chosen": chosen,
+                    # None: nobody got there.
+                    "ratio": times["auto"] / best if math.isfinite(best) else None,
+                }
+            )
+            print(
+                f"{name:20s} {target:.0e} auto = {chosen:7s} {times['auto'] / best:5.2f} × best; "
+                + ", ".join(f"{m} {t * 1e3:.0f}" for m, t in times.items()),
+                flush=True,
+            )
+        save("profile", rows)
+    plot(rows)
+
+
+def _size(name: str) -> int:
+    return (datasets.folder() / f"{name}.npz").stat().st_size
+
+
+def plot(rows: list[dict[str, Any]]) -> None:
+    """Share of the problems each method solves within a factor of the best."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(TARGETS), figsize=(13, 4), layout="constrained", sharey=True)
+    factors = np.logspace(0, 2, 200)
+    for axis, target in zip(axes, TARGETS, strict=True):
+        part = [row for row in rows if row["target"] == target]
+        for method in METHODS:
+            ratios = []
+            for row in part:
+                times = {m: t for m, t in row["seconds"].items() if t is not None}
+                best = min((t for m, t in times.items()), default=math.inf)
+                ratios.append(times.get(method, math.inf) / best)
+            share = [np.mean(np.array(ratios) <= factor) for factor in factors]
+            axis.semilogx(factors, share, label=method, linewidth=3 if method == "auto" else 1.2)
+        axis.set(title=f"to a relative gap of {target:.0e}", xlabel="times the best")
+    axes[0].set_ylabel("share of data sets")
+    axes[0].legend()
+    figure.savefig(DOCS / "profile.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,459 @@
+"""Training: bias, cost, exact and stochastic solvers, each side by side in one run."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+
+from benchmarks import datasets
+from benchmarks.machine import DOCS, load, save, side_by_side
+from benchmarks.worst_case import Row, row
+from drolearn import Fixed, Multilevel, solve, worst_case
+from drolearn.gradient import Draw, _kernels
+
+SEEDS = 5
+#: Stochastic gradients as scikit-learn does them, for as many passes as are asked for.
+PLAIN: Any = {"loss": "log_loss", "tol": None, "random_state": 0}
+
+
+def robust(X: Any, y: np.ndarray, theta: np.ndarray, rho: float, divergence: Any = "chi2") -> float:
+    """R of a linear model, computed with NumPy and `worst_case` only."""
+    z = np.logaddexp(0.0, -y * (X @ theta[:-1] + theta[-1]))
+    return worst_case(z, rho, divergence).value
+
+
+def gaps(X, y, rho, divergence, optimum, method, budget, seed) -> list[tuple[float, float]]:
+    """(samples, gap of the averaged iterate) on the way of one run."""
+    n, found = X.shape[0], []
+    state = None
+    for samples in budget:
+        answer = solve(
+            X, y, rho=rho, divergence=divergence, solver=method, max_iter=samples / n, tol=None,
+            random_state=seed,
+        )  # fmt: skip
+        state = answer.state
+        assert state is not None
+        found.append((samples, robust(X, y, state.averaged[0], rho, divergence) - optimum))
+    return found
+
+
+def bias() -> tuple[list[Row], dict[str, Any]]:
+    """Gap to the optimum against samples, multilevel and fixed batches."""
+    rows, curves = [], {}
+    cases = [
+        ("hiv1", 0.1, "chi2"),
+        ("hiv1", 1.0, "chi2"),
+        ("hiv1", 0.1, "kl"),
+        ("adult", 0.1, "kl"),
+        ("w8a", 0.1, "chi2"),
+        ("covtype.binary", 0.1, "kl"),
+        ("ijcnn1", 1.0, "chi2"),
+        ("skin_nonskin", 1.0, "chi2"),
+    ]
+    for name, rho, divergence in cases:
+        X, y = datasets.load(name)
+        optimum = solve(
+            X, y, rho=rho, divergence=divergence, solver="exact", tol=1e-9, max_iter=1000
+        ).value
+        label = f"{name}, {divergence}, ρ = {rho}"
+        budget = [1e5, 3e5, 1e6, 3e6] + [1e7] * (name == "hiv1")
+        methods: dict[str, Any] = {"gssg": "gssg"}
+        methods["sgd, M = 64"] = Fixed(X.shape[0], 64)
+        methods["sgd, M = 16"] = Fixed(X.shape[0], 16)
+        seeds = SEEDS if name == "hiv1" else 2
+        curve = {
+            kind: np.mean(
+                [
+                    [gap for _, gap in gaps(X, y, rho, divergence, optimum, method, budget, seed)]
+                    for seed in range(seeds)
+                ],
+                axis=0,
+            ).tolist()
+            for kind, method in methods.items()
+        }
+        curves[label] = {"samples": budget, "optimum": optimum, **curve}
+        ours, large, small = (np.array(curve[kind]) for kind in methods)
+        bars = {("hiv1", "chi2"): ("≤ 0.125", "≤ 0.04"), ("hiv1", "kl"): ("≤ 0.0333", "")}
+        bar = bars.get((name, divergence), ("", ""))
+        note = f"optimum {optimum:.8f}, gap {ours[-1]:.1e}"
+        rows.append(
+            row(
+                f"gap at {budget[-1]:.0e} samples, {label}",
+                "sgd, M = 64",
+                ours[-1] / large[-1],
+                bar[0],
+                note,
+            )
+        )
+        rows.append(
+            row(
+                f"gap at {budget[-1]:.0e} samples, {label}",
+                "sgd, M = 16",
+                ours[-1] / small[-1],
+                bar[1],
+            )
+        )
+        rows.append(
+            row(
+                f"gap at 1e+05 samples, {label}",
+                "sgd, M = 64",
+                ours[0] / large[0],
+                "≤ 1.3" if name == "hiv1" else "",
+            )
+        )
+    return rows, curves
+
+
+def cost() -> list[Row]:
+    """Seconds of a step against the number of rows."""
+    rng, tasks = np.random.default_rng(0), {}
+    for n in (10**4, 10**7):
+        X = rng.standard_normal((n, 20), dtype=np.float32)
+        y = np.where(X[:, 0] + rng.standard_normal(n, dtype=np.float32) > 0, 1.0, -1.0)
+        tasks[n] = _steps(X, y)
+    seconds = {n: [] for n in tasks}
+    for _ in range(5):
+        for n, task in tasks.items():
+            seconds[n].append(task())
+    ratio = float(np.median(seconds[10**7]) / np.median(seconds[10**4]))
+    each = float(np.median(seconds[10**7]))
+    return [
+        row(
+            "a step of gssg at 10⁷ rows, d = 20",
+            "at 10⁴ rows",
+            ratio,
+            "≤ 2",
+            f"{each * 1e6:.0f} µs",
+        )
+    ]
+
+
+def _steps(X, y):
+    """A task that measures seconds per step of some thousand steps, set-up outside the clock."""
+    from drolearn.divergence import as_divergence
+    from drolearn.loss import as_loss
+    from drolearn.problem import Problem
+
+    problem = Problem(
+        X, y, np.empty(0), loss=as_loss("logistic"), divergence=as_divergence("chi2"), rho=0.1,
+        l2=0.0, intercept=True, scaling="draws",
+    )  # fmt: skip
+    mean, scale, _ = problem.columns
+    method, rng = Multilevel(X.shape[0], base=45, fire=0.1), np.random.default_rng(0)
+    pack = _kernels.pack(problem.divergence.spec)
+    theta, tally = problem.zeros(), np.zeros(_kernels.TALLY)
+
+    def task() -> float:
+        began, before = time.perf_counter(), tally[_kernels.STEP]
+        _kernels.descend(
+            rng, method.plan, problem.loss.spec, *pack, problem.X, problem.csr, problem.y,
+            problem.base, theta, np.zeros_like(theta), mean, scale, np.zeros((0, 21)),
+            np.zeros_like(theta), np.full(20_000, 0.1), 0.0, 1.0, 0.0, np.inf, tally,
+        )  # fmt: skip
+        return (time.perf_counter() - began) / (tally[_kernels.STEP] - before)
+
+    task()
+    return task
+
+
+def variance() -> dict[str, Any]:
+    """E‖Δ_k‖²·4^k for c = 0 and c = 1, at the level of single draws."""
+    n, rng, out = 2**14, np.random.default_rng(0), {}
+    x = rng.standard_normal((n, 10))
+    margin = x @ rng.standard_normal(10) * 0.5 + 0.5 * rng.standard_normal(n)
+    z, slope = np.logaddexp(0.0, -margin), -1.0 / (1.0 + np.exp(margin))
+    for c in (0.0, 1.0):
+        method, moments = Multilevel(n, inflation=c), []
+        for level in range(1, method.sizes.size):
+            repeats = max(20, 40_000 // int(method.sizes[level]))
+            norms = []
+            for _ in range(repeats):
+                draw = Draw(*_kernels.draw_level(rng, method.plan, level))
+                u = draw.weights(z[draw.indices]) * slope[draw.indices]
+                norms.append(float(np.sum(np.square(u @ x[draw.indices]))))
+            moments.append(float(np.mean(norms)) * 4.0**level)
+        out[f"c = {c:g}"] = moments
+    return out
+
+
+def synthetic() -> tuple[np.ndarray, np.ndarray]:
+    """32,000 × 50, 5% label noise."""
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((32_000, 50)), rng.standard_normal(50)
+    y = np.where(X @ w * 0.4 + 0.5 * rng.standard_normal(32_000) > 0, 1, -1)
+    return X, np.where(rng.random(32_000) < 0.05, -y, y)
+
+
+def exact() -> list[Row]:
+    """Robust against plain logistic regression."""
+    rows = []
+    X, y = synthetic()
+    tasks: dict[str, Any] = {
+        "plain": lambda: LogisticRegression(C=1e6).fit(X, y),
+        "chi2": lambda: solve(X, y, solver="exact", tol=1e-6),
+        "kl": lambda: solve(X, y, divergence="kl", solver="exact", tol=1e-6),
+    }
+    seconds = side_by_side(tasks, repeats=9)
+    for kind in ("chi2", "kl"):
+        found = tasks[kind]()
+        note = f"{found.status} {seconds[kind] * 1e3:.0f} ms"
+        what = f"exact {kind}, 32,000 × 50, to a relative gap of 1e-6"
+        rows.append(
+            row(what, "LogisticRegression", seconds[kind] / seconds["plain"], "≤ 0.8", note)
+        )
+    X, y = datasets.load("covtype.binary", standardised=True)
+    tasks = {
+        "plain": lambda: LogisticRegression(C=1e6, max_iter=1000).fit(X, y),
+        "robust": lambda: solve(X, y, solver="exact", tol=1e-6),
+    }
+    seconds = side_by_side(tasks, repeats=2)
+    note = tasks["robust"]().status
+    rows.append(
+        row(
+            "exact chi2, covtype, to 1e-6",
+            "LogisticRegression",
+            seconds["robust"] / seconds["plain"],
+            "≤ 2",
+            note,
+        )
+    )
+    X, y = datasets.load("rcv1_27k")
+    C = 1.0 / (1e-5 * X.shape[0])
+    # scikit-learn stops at a relative gap of about 1e-3 by default, and of 1e-6 at tol=2e-6.
+    tasks = {
+        "plain, default": lambda: LogisticRegression(C=C, max_iter=1000).fit(X, y),
+        "robust, 1e-3": lambda: solve(X, y, l2=1e-5, solver="exact", tol=1e-3),
+        "plain, 1e-6": lambda: LogisticRegression(C=C, tol=2e-6, max_iter=1000).fit(X, y),
+        "robust, 1e-6": lambda: solve(X, y, l2=1e-5, solver="exact", tol=1e-6),
+    }
+    seconds = side_by_side(tasks, repeats=3)
+    plain = [_plain_gap(X, y, tasks[kind]()) for kind in ("plain, default", "plain, 1e-6")]
+    rows.append(
+        row(
+            "exact chi2, rcv1_27k, l2 = 1e-5, to 1e-3",
+            "LogisticRegression at its default",
+            seconds["robust, 1e-3"] / seconds["plain, default"],
+            "≤ 1.5",
+            f"its relative gap: {plain[0]:.0e}",
+        )
+    )
+    rows.append(
+        row(
+            "exact chi2, rcv1_27k, l2 = 1e-5, to 1e-6",
+            "LogisticRegression(tol=2e-6)",
+            seconds["robust, 1e-6"] / seconds["plain, 1e-6"],
+            "≤ 1.5",
+            f"its relative gap: {plain[1]:.0e}",
+        )
+    )
+    return rows
+
+
+def _plain_gap(X, y, model) -> float:
+    best = solve(X, y, l2=1e-5, solver="erm", tol=1e-10, max_iter=1000).value
+    w, c = model.coef_[0], model.intercept_[0]
+    return float(np.logaddexp(0.0, -y * (X @ w + c)).mean() + 0.5e-5 * (w @ w)) / best - 1.0
+
+
+def stochastic() -> list[Row]:
+    """Time to a relative gap of 1e-3 on covtype; rows per second on sparse data."""
+    rows = []
+    X, y = datasets.load("covtype.binary", standardised=True)
+    optimum = solve(X, y, solver="exact", tol=1e-9, max_iter=1000).value
+    passes = 0.0
+    for passes in (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0):
+        values = [
+            solve(X, y, solver="gssg", max_iter=passes, tol=None, random_state=seed).value
+            for seed in range(5)
+        ]
+        if max(values) / optimum - 1.0 <= 1e-3:
+            break
+    rows.append(row("passes of gssg to 1e-3 on covtype, worst of 5 seeds", "", passes, "≤ 1.5"))
+    tasks: dict[str, Any] = {
+        "gssg": lambda: solve(X, y, solver="gssg", max_iter=passes, tol=None, random_state=0)
+    }
+    for name in ("lbfgs", "newton"):
+        tasks[name] = lambda name=name: solve(
+            X, y, solver=name, tol=1e-9,
+            callback=lambda history: history.value[-1] <= optimum * (1 + 1e-3),
+        )  # fmt: skip
+    seconds = side_by_side(tasks, repeats=3)
+    fastest = min(seconds["lbfgs"], seconds["newton"])
+    note = ", ".join(f"{name} {taken:.2f} s" for name, taken in seconds.items())
+    rows.append(row("time to 1e-3 on covtype", "exact", seconds["gssg"] / fastest, "≤ 0.2", note))
+    X, y = datasets.load("rcv1_27k")
+    tasks = {
+        "plain": lambda: SGDClassifier(**PLAIN, alpha=1e-5, max_iter=10).fit(X, y),
+        "averaged": lambda: SGDClassifier(**PLAIN, alpha=1e-5, max_iter=10, average=True).fit(X, y),
+        "gssg": lambda: solve(X, y, l2=1e-5, solver="gssg", max_iter=10, tol=None, random_state=0),
+    }
+    seconds = side_by_side(tasks, repeats=5)
+    rate = f"{10 * X.shape[0] / seconds['gssg'] / 1e6:.2f} million rows a second"
+    rows.append(
+        row(
+            "rows per second, rcv1_27k",
+            "SGDClassifier",
+            seconds["plain"] / seconds["gssg"],
+            "≥ 0.5",
+            rate,
+        )
+    )
+    rows.append(
+        row(
+            "rows per second, rcv1_27k",
+            "SGDClassifier(average=True)",
+            seconds["averaged"] / seconds["gssg"],
+            "",
+        )
+    )
+    return rows
+
+
+def anchors() -> tuple[list[Row], dict[str, Any]]:
+    """Relative gap against passes, with and without anchors."""
+    rows, curves = [], {}
+    for name in ("adult", "ijcnn1", "electricity", "skin_nonskin", "a9a"):
+        X, y = datasets.load(name)
+        l2 = 1e-3
+        optimum = solve(X, y, l2=l2, solver="newton", tol=1e-14, max_iter=200).value
+        curve: dict[str, Any] = {}
+        for solver in ("gssg", "gssg-anchor"):
+            passes = [5, 10, 20, 30, 40, 60, 100, 150, 200]
+            runs = [
+                solve(X, y, l2=l2, solver=solver, max_iter=k, tol=None, random_state=0)
+                for k in passes
+            ]
+            curve[solver] = {"passes": passes, "gap": [run.value / optimum - 1.0 for run in runs]}
+        curves[name] = curve
+        rows.append(
+            row(
+                f"relative gap after 200 passes with anchors, {name}, l2 = {l2:g}",
+                "",
+                curve["gssg-anchor"]["gap"][-1],
+                "≤ 1e-10",
+                f"without: {curve['gssg']['gap'][-1]:.0e}",
+            )
+        )
+    return rows, curves
+
+
+def text() -> list[Row]:
+    """At the full size of RCV1."""
+    X, y = datasets.text_like(804_414)
+    test = np.arange(X.shape[0]) % 5 == 0
+    train, held = X[~test], X[test]
+    labels, truth = y[~test], y[test]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    times, errors = {}, {}
+
+    def measure(name, fit):
+        began = time.perf_counter()
+        w, c = fit()
+        times[name] = time.perf_counter() - began
+        errors[name] = 100.0 * float(np.mean(np.sign(held @ w + c) != truth))
+        print(f"  {name}: {times[name]:.1f} s, error {errors[name]:.2f}%", flush=True)
+
+    def ours(solver, **more):
+        found = solve(train, labels, l2=1e-6, solver=solver, random_state=0, **more)
+        print("  ", found.status)
+        return found.coef, found.intercept
+
+    def sgd():
+        model: Any = SGDClassifier(**PLAIN, alpha=1e-6, max_iter=5)
+        model.fit(train, labels)
+        return model.coef_[0], model.intercept_[0]
+
+    solve(train[:2000], labels[:2000], solver="gssg", max_iter=1)  # compile outside the clock
+    solve(train[:2000], labels[:2000], solver="lbfgs", max_iter=3)
+    measure("sgdclassifier", sgd)
+    measure("gssg", lambda: ours("gssg", max_iter=0.5, tol=None))
+    measure("exact", lambda: ours("exact"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    size = (
+        f"{train.shape[0]:,} × {train.shape[1]:,}, {train.nnz / train.shape[0]:.0f} non-zeros a row"
+    )
+    return [
+        row("text: test error of gssg above exact, points", "", errors["gssg"] - errors["exact"],
+            "≤ 0.2", f"{size}; {errors['gssg']:.2f}% and {errors['exact']:.2f}%"),
+        row("text: time of gssg", "exact", times["gssg"] / times["exact"], "≤ 0.2",
+            f"{times['gssg']:.1f} s"),
+        row("text: time of gssg", "SGDClassifier(max_iter=5)",
+            times["gssg"] / times["sgdclassifier"], "≤ 3",
+            f"its error: {errors['sgdclassifier']:.2f}%"),
+        row("text: peak memory, GiB", "", peak, "≤ 3", f"of which the data: {memory:.1f}"),
+    ]  # fmt: skip
+
+
+def plots(curves: dict[str, Any], moments: dict[str, Any], steady: dict[str, Any]) -> None:
+    """The pictures of docs/training.md."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    colours = {"gssg": "black", "sgd, M = 64": "tab:blue", "sgd, M = 16": "tab:cyan"}
+    figure, axes = plt.subplots(2, 4, figsize=(14, 6), layout="constrained")
+    for axis, (label, curve) in zip(axes.ravel(), curves.items(), strict=False):
+        for kind, colour in colours.items():
+            axis.loglog(curve["samples"], curve[kind], color=colour, marker=".", label=kind)
+        axis.set(title=label, xlabel="samples", ylabel="gap")
+    axes[0, 0].legend()
+    figure.savefig(DOCS / "bias.png", dpi=110)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for label, moment in moments.items():
+        axes[0].semilogy(range(1, len(moment) + 1), moment, marker=".", label=label)
+    axes[0].set(title="Second moment of Δₖ × 4ᵏ, N = 16,384, χ², ρ = 0.1", xlabel="level k")
+    axes[0].legend()
+    for name, curve in steady.items():
+        (line,) = axes[1].semilogy(
+            curve["gssg-anchor"]["passes"], np.maximum(curve["gssg-anchor"]["gap"], 1e-16),
+            label=name,
+        )  # fmt: skip
+        axes[1].semilogy(
+            curve["gssg"]["passes"], curve["gssg"]["gap"], color=line.get_color(), linestyle=":"
+        )
+    axes[1].set(title="Relative gap with anchors (dotted: without)", xlabel="passes")
+    axes[1].legend()
+    figure.savefig(DOCS / "variance.png", dpi=110)
+
+
+PARTS: dict[str, Any] = {
+    "cost": cost,
+    "exact": exact,
+    "stochastic": stochastic,
+    "anchors": anchors,
+    "bias": bias,
+    "variance": variance,
+    "text": text,
+}
+
+
+def main(*names: str) -> None:
+    """Measure all parts, some ten minutes, or those that are named."""
+    warnings.simplefilter("ignore")
+    stored = load("training")
+    rows = [row for row in stored.get("rows", []) if names and row["part"] not in names]
+    curves = stored.get("curves", {})
+    for name in names or PARTS:
+        measured = PARTS[name]()
+        found, picture = measured if isinstance(measured, tuple) else (measured, None)
+        if isinstance(found, dict):
+            found, picture = [], found
+        rows += [{**row, "part": name} for row in found]
+        if picture is not None:
+            curves[name] = picture
+        order = list(PARTS)
+        rows.sort(key=lambda row: order.index(row["part"]))
+        save("training", rows, curves=curves)
+    if {"bias", "variance", "anchors"} <= curves.keys():
+        plots(curves["bias"], curves["variance"], curves["anchors"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,642 @@
+"""Robust linear models: optimal, the same on all kinds of data, resumable, hard to break."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+
+from drolearn import CVaR, Fixed, Full, Growing, Loss, Multilevel, _kernels, solve, worst_case
+from drolearn.descent import Constant, Decay, State
+from drolearn.divergence import as_divergence
+from drolearn.loss import as_loss
+from drolearn.problem import Problem
+
+SCALAR = ["logistic", "squared-hinge", "smoothed-hinge", "squared", "huber"]
+STOCHASTIC = ["gssg", "gssg-anchor", "pssg", "fsg", "sgd"]
+
+
+def classes(n=400, d=5, seed=0, flips=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-1, 2, d) + 1.0
+    y = np.where((X / X.std(axis=0)) @ rng.standard_normal(d) > 0.5, 1, -1)
+    return X, np.where(rng.random(n) < flips, -y, y)
+
+
+def judged(X, y, rho, divergence, loss, l2):
+    """The optimum by cvxpy, with the inner maximum written as its dual."""
+    n, d = X.shape
+    w, c, lam = cp.Variable(d), cp.Variable(), cp.Variable()
+    margin, residual = cp.multiply(y, X @ w + c), X @ w + c - y
+    z = {
+        "logistic": lambda: cp.logistic(-margin),
+        "squared-hinge": lambda: cp.square(cp.pos(1 - margin)),
+        "smoothed-hinge": lambda: 0.5 * cp.huber(cp.pos(1 - margin), 1.0),
+        "squared": lambda: 0.5 * cp.square(residual),
+        "huber": lambda: 0.5 * cp.huber(residual, 1.35),
+    }[loss]()
+    bounds = []
+    if divergence == "chi2":
+        robust = lam + math.sqrt((1 + rho) / n) * cp.norm(cp.pos(z - lam))
+    elif divergence == "kl":
+        alpha, over, top = cp.Variable(nonneg=True), cp.Variable(n), cp.Variable(n)
+        bounds = [cp.ExpCone(top - lam, alpha * np.ones(n), over), top >= z]
+        robust = lam + alpha * (rho - 1) + cp.sum(over) / n
+    else:
+        robust = lam + cp.sum(cp.pos(z - lam)) / (n * divergence.level)
+    problem = cp.Problem(cp.Minimize(robust + 0.5 * l2 * cp.sum_squares(w)), bounds)
+    return problem.solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize(
+    "loss", ["logistic", "squared-hinge", "smoothed-hinge", "squared", "huber"]
+)
+@pytest.mark.parametrize("divergence", ["chi2", "kl"])
+@pytest.mark.parametrize("solver", ["newton", "lbfgs", "exact"])
+def test_exact_solvers_against_the_judge(loss, divergence, solver):
+    X, y = classes(150)
+    if as_loss(loss).of == "residual":
+        y = X[:, 0] + np.random.default_rng(1).standard_normal(150)
+    found = solve(
+        X, y, rho=0.3, divergence=divergence, loss=loss, l2=0.01, solver=solver, tol=1e-9,
+        max_iter=500,
+    )  # fmt: skip
+    assert found.converged, found.status
+    assert found.value == pytest.approx(judged(X, y, 0.3, divergence, loss, 0.01), rel=2e-6)
+    assert found.gap <= 1e-6 * found.value
+
+
+def test_straight_divergences_come_close_to_the_judge():
+    X, y = classes(150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the judge itself finds it hard
+        best = judged(X, y, 0.3, CVaR(0.5), "logistic", 0.01)
+    found = solve(X, y, divergence=CVaR(0.5), l2=0.01, solver="exact", max_iter=500)
+    assert best - 1e-8 <= found.value <= best * 1.01
+
+
+@pytest.mark.parametrize("rho", [0.0, 1e-6, 0.01, 0.5, 3.0, 10.0])
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "jensen-shannon", "hellinger"])
+def test_certificates_hold_for_all_radii(rho, divergence):
+    X, y = classes()
+    rho = min(rho, {"kl": 5.0, "jensen-shannon": 0.3, "hellinger": 0.3}.get(divergence, rho))
+    found = solve(X, y, rho=rho, divergence=divergence, solver="exact", tol=1e-8, max_iter=300)
+    assert found.gap <= 1e-5 * found.value, found.status
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # nothing nearby is better than the certificate allows
+        w = found.coef * (1 + 0.01 * rng.standard_normal(5))
+        z = np.logaddexp(0.0, -y * (X @ w + found.intercept))
+        assert worst_case(z, rho, divergence).value >= found.value - found.gap - 1e-12
+
+
+def test_no_model_is_better_than_none_in_a_huge_ball():
+    X, y = classes(flips=0.4)
+    found = solve(X, y, rho=10.0)
+    assert found.value == pytest.approx(math.log(2.0), rel=1e-12)
+    assert found.gap < 1e-9
+    assert "No model is better" in found.status
+
+
+def test_erm_is_logistic_regression():
+    X, y = classes()
+    n = X.shape[0]
+    found = solve(X, y, solver="erm", l2=0.01, tol=1e-12, max_iter=500)
+    other = LogisticRegression(C=1 / (0.01 * n), tol=1e-12, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(found.coef, other.coef_[0], rtol=1e-4, atol=1e-6)
+    weights = np.random.default_rng(0).integers(0, 4, n)
+    found = solve(X, y, solver="erm", l2=0.01, tol=1e-12, max_iter=500, sample_weight=weights)
+    other = LogisticRegression(C=1 / (0.01 * weights.sum()), tol=1e-12, max_iter=10_000)
+    other.fit(X, y, sample_weight=weights)
+    np.testing.assert_allclose(found.coef, other.coef_[0], rtol=1e-4, atol=1e-6)
+
+
+def test_multinomial_is_multinomial():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 4))
+    y = np.array(["a", "b", "c"])[np.argmax(X[:, :3] + rng.standard_normal((300, 3)), axis=1)]
+    found = solve(X, y, loss="multinomial", rho=0.0, l2=0.01, tol=1e-12, max_iter=500)
+    other = LogisticRegression(C=1 / (0.01 * 300), tol=1e-12, max_iter=10_000).fit(X, y)
+    np.testing.assert_allclose(found.coef, other.coef_, atol=1e-5)
+    robust = solve(X, y, loss="multinomial", rho=0.5, l2=0.01, max_iter=500)
+    assert robust.converged
+    assert robust.value > found.value
+    near = solve(
+        X, y, loss="multinomial", rho=0.5, l2=0.01, solver="gssg", max_iter=1000, tol=None,
+        random_state=0,
+    )  # fmt: skip
+    assert near.value == pytest.approx(robust.value, rel=5e-3)
+
+
+def test_a_weight_of_two_is_the_row_twice():
+    X, y = classes(100)
+    weights = np.random.default_rng(0).integers(0, 3, 100)
+    once = solve(X, y, rho=0.5, sample_weight=weights, tol=1e-10, l2=1e-3)
+    rows = np.repeat(np.arange(100), weights)
+    twice = solve(X[rows], y[rows], rho=0.5, tol=1e-10, l2=1e-3)
+    assert once.value == pytest.approx(twice.value, rel=1e-8)
+    np.testing.assert_allclose(once.coef, twice.coef, rtol=1e-3, atol=1e-5)
+
+
+# -- the loop against ten lines of NumPy ------------------------------------------------
+
+
+def reference(X, y, base, method, step, steps, l2, clip, seed, anchor=None):
+    """The loop as the mathematics says it, in the coordinates of the data."""
+    rng, n = np.random.default_rng(seed), X.shape[0]
+    A = np.column_stack([X, np.ones(n)])
+    theta, total, weight, norm = np.zeros(A.shape[1]), np.zeros(A.shape[1]), 0.0, 0.0
+    penalty = np.append(np.full(X.shape[1], l2), 0.0)
+    gammas = step(np.arange(steps, dtype=float))
+
+    def parts(draw, at):
+        rows = draw.indices
+        margin = y[rows] * (A[rows] @ at)
+        z, slope = np.logaddexp(0.0, -margin), -y[rows] / (1.0 + np.exp(margin))
+        u = draw.weights(z, "chi2", None if base is None else base[rows]) * slope
+        return [
+            A[rows[part]].T @ u[part]
+            for part in (slice(draw.base_size), slice(draw.base_size, None))
+        ]
+
+    for t in range(steps):
+        draw = method.draw(rng, t)
+        first, more = parts(draw, theta)
+        size = np.linalg.norm(first)
+        if draw.blocks.shape[0] > 1 or t < 100 or t % 8 == 0:
+            norm += (size - norm) / min(t + 1, 100)
+        bound = clip * norm * math.sqrt(1 + t / 100)
+        extra = np.linalg.norm(more)
+        more = more * (bound / extra if extra > bound else 1.0)
+        theta = (theta - gammas[t] * (first + more)) / (1 + gammas[t] * penalty)
+        omega = (1 / 1000) ** 2 / gammas[0]
+        total, weight = total + omega * gammas[t] * theta, weight + omega * gammas[t]
+    return theta, total / weight
+
+
+@pytest.mark.parametrize("form", ["C", "F", "float32", "csr"])
+@pytest.mark.parametrize("kind", ["multilevel", "tamed", "fixed", "growing", "full"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loop_is_what_it_says(form, kind, weighted):
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 7)) * (rng.random((60, 7)) < 0.6)
+    X = X.astype(np.float32).astype(np.float64)
+    y = np.where(X[:, 0] + 0.3 * rng.standard_normal(60) > 0, 1.0, -1.0)
+    base = rng.exponential(size=60) * (rng.random(60) < 0.8) if weighted else None
+    method = {
+        "multilevel": Multilevel(60, base=3),
+        "tamed": Multilevel(60, base=3, fire=0.3, warm=20),
+        "fixed": Fixed(60, 5),
+        "growing": Growing(60, 5, rate=1.05),
+        "full": Full(60),
+    }[kind]
+    clip = 1.0 if kind == "tamed" else math.inf
+    steps, l2 = 50, 0.03
+    theta, average = reference(X, y, base, method, Decay(0.5, 20.0), steps, l2, clip, 7)
+    data = {
+        "C": X,
+        "F": np.asfortranarray(X),
+        "float32": X.astype(np.float32),
+        "csr": sp.csr_matrix(X),
+    }[form]
+    problem = Problem(
+        data, y, np.empty(0) if base is None else base, loss=as_loss("logistic"),
+        divergence=as_divergence("chi2"), rho=0.1, l2=l2, intercept=True, scaling="none",
+    )  # fmt: skip
+    state = State.new(problem.zeros(), np.random.default_rng(7))
+
+    _one_stay(problem, method, state, Decay(0.5, 20.0)(np.arange(float(steps))), clip)
+    # Penalties of sparse columns act as a flow between touches: the same to first order only.
+    tolerance = {"rtol": 1e-9, "atol": 1e-12} if form != "csr" else {"rtol": 0.05, "atol": 5e-3}
+    np.testing.assert_allclose(state.theta[0], theta, **tolerance)
+    np.testing.assert_allclose(state.averaged[0], average, **tolerance)
+
+
+def _one_stay(problem, method, state, gammas, clip):
+    rng = np.random.default_rng(0)
+    rng.bit_generator.state = state.generator
+    mean, scale, _ = problem.columns
+    omega = (1 / 1000) ** 2 / gammas[0]
+    status = _kernels.descend(
+        rng, method.plan, problem.loss.spec, *_kernels.pack(problem.divergence.spec), problem.X,
+        problem.csr, problem.y, problem.base, state.theta, state.average, mean, scale,
+        state.anchor, state.drift, gammas, problem.l2, clip, omega, math.inf, state.tally,
+    )  # fmt: skip
+    assert status == _kernels.RUNNING
+
+
+@pytest.mark.parametrize("l2", [0.0, 1e-3])
+@pytest.mark.parametrize("solver", STOCHASTIC)
+def test_dense_and_sparse_take_the_same_way(solver, l2):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((500, 6)) * (rng.random((500, 6)) < 0.5)
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(500) > 0, 1, -1)
+    same = {"solver": solver, "step_size": 0.05, "random_state": 0, "tol": None, "max_iter": 5}
+    dense = solve(X, y, l2=l2, **same)
+    sparse = solve(sp.csr_matrix(X), y, l2=l2, **same)
+    assert dense.state is not None
+    assert sparse.state is not None
+    # Without penalty and drift the steps are the same; with them, the same to second order.
+    plain = l2 == 0.0 and solver != "gssg-anchor"
+    close = {"rtol": 1e-8, "atol": 1e-12} if plain else {"rtol": 5e-3, "atol": 1e-4}
+    np.testing.assert_allclose(sparse.state.theta, dense.state.theta, **close)
+    np.testing.assert_allclose(sparse.state.averaged, dense.state.averaged, **close)
+
+
+@pytest.mark.parametrize("form", ["C", "F", "float32", "csr", "csc", "list"])
+def test_all_kinds_of_data_give_the_same_optimum(form):
+    X, y = classes(200)
+    X = np.round(X, 2).astype(np.float32).astype(np.float64)
+    best = solve(X, y, rho=0.3, tol=1e-10, max_iter=500).value
+    data = {
+        "C": X, "F": np.asfortranarray(X), "float32": X.astype(np.float32),
+        "csr": sp.csr_matrix(X), "csc": sp.csc_matrix(X), "list": X.tolist(),
+    }[form]  # fmt: skip
+    for solver in ("newton", "lbfgs"):
+        found = solve(data, y, rho=0.3, solver=solver, tol=1e-10, max_iter=500)
+        assert found.value == pytest.approx(best, rel=1e-8)
+
+
+def test_units_of_the_columns_do_not_matter():
+    X, y = classes(2000)
+    scaled = X * np.array([1e-6, 1.0, 1e6, 1.0, 3.0]) + np.array([0, 5, -1e7, 0, 1])
+    for solver in ("exact", "gssg", "sgd"):
+        a = solve(X, y, solver=solver, random_state=0, max_iter=20, tol=1e-5)
+        b = solve(scaled, y, solver=solver, random_state=0, max_iter=20, tol=1e-5)
+        assert b.value == pytest.approx(a.value, rel=1e-3)
+
+
+@pytest.mark.parametrize("solver", STOCHASTIC)
+def test_stochastic_methods_come_close(solver):
+    X, y = classes(3000, 8)
+    best = solve(X, y, rho=0.5, tol=1e-10).value
+    found = solve(X, y, rho=0.5, solver=solver, max_iter=100, tol=None, random_state=0)
+    assert best * (1 - 1e-9) <= found.value <= best * 1.02
+    assert found.converged
+    assert found.passes == pytest.approx(100, rel=0.05)
+    assert found.history.samples == sorted(found.history.samples)
+
+
+def test_anchors_converge_where_plain_draws_flatten_out():
+    X, y = classes(4000, 4, flips=0.2)
+    best = solve(X, y, rho=0.1, tol=1e-13, max_iter=500).value
+    gaps = {}
+    for solver in ("gssg", "gssg-anchor"):
+        found = solve(X, y, solver=solver, max_iter=150, tol=None, random_state=0)
+        gaps[solver] = found.value / best - 1
+    assert gaps["gssg-anchor"] < 1e-9
+    assert gaps["gssg"] > 1e-7
+
+
+def test_multilevel_beats_the_bias_of_a_fixed_batch():
+    X, y = classes(4000, 4, flips=0.1)
+    best = solve(X, y, rho=0.1, divergence="kl", tol=1e-10).value
+    gaps = []
+    for method in (Multilevel(4000, base=8), Fixed(4000, 8)):
+        found = solve(
+            X, y, rho=0.1, divergence="kl", solver=method, max_iter=500, tol=None, random_state=0
+        )
+        assert found.state is not None
+        gaps.append(found.value / best - 1)
+    assert gaps[0] < 0.25 * gaps[1]
+
+
+# -- state, progress, interruption -------------------------------------------------------
+
+
+def test_same_seed_same_bits_for_any_number_of_threads():
+    X, y = classes(30_000, 12)
+    for solver in ("gssg-anchor", "gssg", "exact"):
+        results = [
+            solve(X, y, solver=solver, random_state=3, max_iter=4, n_jobs=n_jobs, tol=None)
+            for n_jobs in (None, 2, 3)
+        ]
+        for other in results[1:]:
+            np.testing.assert_array_equal(results[0].coef, other.coef)
+            assert results[0].value == other.value
+
+
+@pytest.mark.parametrize("solver", ["gssg", "gssg-anchor", "pssg"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_resumed_runs_end_with_the_same_bits(solver, sparse, tmp_path):
+    X, y = classes(3000, 20)
+    data = sp.csr_matrix(X * (abs(X) > 1)) if sparse else X
+    settings = {"solver": solver, "random_state": 1, "max_iter": 40, "tol": None, "l2": 1e-4}
+    whole = solve(data, y, **settings)
+    path = tmp_path / "state.npz"
+    stops = []
+
+    def stop(history):
+        stops.append(history.samples[-1])
+        return True
+
+    half = solve(data, y, checkpoint=path, callback=stop, **settings)
+    assert "Stopped" in half.status
+    assert half.passes < 40
+    # What was saved before the stop is where it goes on.
+    resumed = solve(data, y, checkpoint=path, **settings)
+    assert whole.state is not None
+    assert resumed.state is not None
+    np.testing.assert_array_equal(resumed.state.theta, whole.state.theta)
+    np.testing.assert_array_equal(resumed.state.average, whole.state.average)
+    np.testing.assert_array_equal(resumed.coef, whole.coef)
+
+
+def test_a_damaged_or_foreign_checkpoint_is_named(tmp_path):
+    X, y = classes(100)
+    path = tmp_path / "state.npz"
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="is not a checkpoint of drolearn, or is damaged"):
+        solve(X, y, solver="gssg", checkpoint=path)
+    path.unlink()
+    solve(X, y, solver="gssg", checkpoint=path, max_iter=50)
+    for other in ({"X": X[:, :3]}, {"X": 2 * X}, {"y": -y}, {"rho": 0.2}, {"solver": "sgd"}):
+        given = {"X": X, "y": y, "solver": "gssg", **other}
+        with pytest.raises(ValueError, match="belongs to other data or other settings"):
+            solve(given.pop("X"), given.pop("y"), checkpoint=path, **given)
+    with pytest.raises(ValueError, match="must name a file in a folder that exists"):
+        solve(X, y, solver="gssg", checkpoint=tmp_path / "no" / "state.npz")
+    with pytest.warns(UserWarning, match="do not write checkpoints"):
+        solve(X, y, solver="exact", checkpoint=path)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    X, y = classes(100)
+    path = tmp_path / "state.npz"
+    solve(X, y, solver="gssg", checkpoint=path, max_iter=50, tol=None)
+    before = path.read_bytes()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        solve(X, y, solver="gssg", checkpoint=path, max_iter=500, tol=None)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_interruption_leaves_the_best_model():
+    X, y = classes(2000)
+
+    def interrupt(history):
+        if len(history.samples) > 2:
+            raise KeyboardInterrupt
+        return False
+
+    for solver in ("gssg", "lbfgs"):
+        found = solve(X, y, solver=solver, max_iter=1000, tol=None, callback=interrupt)
+        assert "Stopped" in found.status
+        assert found.value < math.log(2.0)
+        assert not found.converged
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_step_size_that_explodes_is_named_and_the_best_model_kept(sparse):
+    X, y = classes(500)
+    data = sp.csr_matrix(X) if sparse else X
+    found = solve(
+        data, y - 0.5, loss="squared", solver="sgd", step_size=1e4, max_iter=50, random_state=0
+    )
+    assert "step size is too large" in found.status
+    assert not found.converged
+    assert np.isfinite(found.coef).all()
+    assert found.value <= worst_case(0.5 * (y - 0.5) ** 2).value + 1e-12
+
+
+def test_tune_finds_level_probabilities():
+    X, y = classes(4000)
+    method = Multilevel(4000, base=16, r="auto")
+    found = solve(X, y, solver=method, random_state=0, max_iter=50, tol=None)
+    assert found.state is not None
+    assert len(found.state.probabilities) == method.sizes.size - 1
+    assert 0.0 < sum(found.state.probabilities) <= 1.0
+
+
+def test_own_loss_and_paper_settings():
+    X, y = classes(1000)
+
+    def value(x):
+        return math.log(1.0 + math.exp(-x)) if x > -30.0 else -x
+
+    def slope(x):
+        return -1.0 / (1.0 + math.exp(x)) if x > -30.0 else -1.0
+
+    own = Loss.custom(value, slope, of="margin", smoothness=0.25)
+    a = solve(X, y, loss=own, solver="exact", tol=1e-9)
+    b = solve(X, y, solver="exact", tol=1e-9)
+    assert a.value == pytest.approx(b.value, rel=1e-8)
+    plain = Multilevel(1000, inflation=1.0)  # as printed, with the corrected law
+    start = np.random.default_rng(0).uniform(-1, 1, 6)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    found = solve(
+        scaled, y, solver=plain, tame=False, average=True, step_size=Decay(), start=start,
+        max_iter=300, tol=None, random_state=0,
+    )  # fmt: skip
+    assert found.value < 1.15 * b.value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": [[1.0, math.nan]] * 4}, "Input X contains NaN"),
+        ({"X": [[1.0, math.inf]] * 4}, "Input X contains infinity"),
+        ({"X": [1.0, 2.0, 3.0, 4.0]}, "Expected 2D array"),
+        ({"X": np.empty((0, 2)), "y": []}, "0 sample"),
+        ({"y": [1, 1, 1, 1]}, "must have at least two classes. Got one class instead"),
+        ({"y": [1.0, math.nan, 1.0, 2.0]}, "The 'y' parameter must not hold NaN"),
+        ({"y": [1, 2, 3, 1]}, "loss='multinomial' takes any number"),
+        ({"y": [1, 2, 1]}, "inconsistent numbers of samples"),
+        ({"X": [[1.0]], "y": [1]}, "Got one class instead"),
+        ({"y": [1.0, math.nan, 1.0, 2.0], "loss": "squared"}, "contains NaN"),
+        ({"rho": -0.1}, "The 'rho' parameter must be a number of at least 0"),
+        ({"l2": -1.0}, "The 'l2' parameter"),
+        ({"solver": "newtn"}, "Did you mean 'newton'"),
+        ({"max_iter": 0}, "The 'max_iter' parameter must be a positive, finite number"),
+        ({"tol": 2.0}, "The 'tol' parameter must be None or lie between 0 and 1"),
+        ({"batch_size": -1, "solver": "sgd"}, "The 'batch_size' parameter"),
+        ({"step_size": "big", "solver": "sgd"}, "The 'step_size' parameter"),
+        ({"step_size": -1.0, "solver": "sgd"}, "The 'step_size' parameter"),
+        ({"solver": Fixed(7, 2)}, "The draws are for 7 rows, but X has 4"),
+        ({"start": [1.0]}, "The 'start' parameter must hold 3 finite numbers"),
+        ({"sample_weight": [1.0, 1.0, -1.0, 1.0]}, "must hold finite weights of at least 0"),
+        ({"solver": "newton", "divergence": "cvar"}, "solver='lbfgs' takes them all"),
+    ],
+)
+def test_bad_input(change, message):
+    given = {"X": [[1.0, 2.0], [2.0, 1.0], [0.0, 1.0], [1.0, 1.0]], "y": [1, 2, 1, 2], **change}
+    with pytest.raises(ValueError, match=message):
+        solve(given.pop("X"), given.pop("y"), **given)
+
+
+def test_a_ball_that_holds_everything_warns():
+    X, y = classes(50)
+    with pytest.warns(UserWarning, match="the ball holds all weights"):
+        solve(X, y, divergence="total-variation", rho=1.0, max_iter=20)
+
+
+def test_one_row_and_constant_columns():
+    assert solve([[1.0, 2.0]], [3.0], loss="squared", l2=0.1).converged
+    X, y = classes(100)
+    X[:, 2] = 7.0
+    for solver in ("exact", "gssg", "newton", "lbfgs"):
+        found = solve(X, y, solver=solver, max_iter=50)
+        assert found.coef[2] == 0.0
+        assert found.value < math.log(2.0)
+
+
+def test_huge_and_tiny_numbers():
+    X, y = classes(300)
+    best = solve(X, y).value
+    for factor in (1e-100, 1e100):
+        for solver in ("exact", "gssg"):
+            found = solve(X * factor, y, solver=solver, random_state=0)
+            assert found.value <= best * 1.1
+
+
+def test_steps():
+    t = np.array([0.0, 5000.0])
+    assert Decay()(t).tolist() == [1.0, 0.5]
+    assert Constant(0.3)(t).tolist() == [0.3, 0.3]
+
+
+def test_interpreted_code_takes_the_same_steps():
+    """NUMBA_DISABLE_JIT=1 is for debugging; it must do the same."""
+    program = (
+        "import numpy as np, scipy.sparse as sp\n"
+        "from drolearn import solve\n"
+        "rng = np.random.default_rng(0)\n"
+        "X = rng.standard_normal((40, 3)) * (rng.random((40, 3)) < 0.7)\n"
+        "y = np.where(X[:, 0] + 0.3 * rng.standard_normal(40) > 0, 1, -1)\n"
+        "for data in (X, sp.csr_matrix(X)):\n"
+        "    for solver in ('gssg', 'gssg-anchor', 'newton', 'lbfgs'):\n"
+        "        found = solve(data, y, solver=solver, batch_size=4, max_iter=8, tol=None,\n"
+        "                      l2=0.01, random_state=0)\n"
+        "        print(solver, ' '.join(f'{v:.6f}' for v in found.coef))\n"
+    )
+    outputs = []
+    for disabled in ("0", "1"):
+        environment = {**os.environ, "NUMBA_DISABLE_JIT": disabled}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+
+
+# -- found by reviewers -------------------------------------------------------------------
+
+
+def test_newton_does_not_end_in_a_corner():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 3))
+        y = X[:, 0] + rng.standard_normal(40) > 0
+        for loss in ("logistic", "smoothed-hinge"):
+            best = solve(X, y, rho=0.5, divergence="kl", loss=loss, solver="lbfgs", max_iter=1000)
+            found = solve(X, y, rho=0.5, divergence="kl", loss=loss, solver="newton", max_iter=1000)
+            assert found.value <= best.value * (1 + 1e-4) or not found.converged
+            assert found.value - found.gap <= best.value * (1 + 1e-9)
+
+
+def test_the_gap_is_no_promise_next_to_zero():
+    X, y = classes()
+    best = solve(X, y).value
+    found = solve(X, y, solver="exact", start=[1e-6, 0, 0, 0, 0, 0], callback=lambda history: True)
+    assert found.value - found.gap <= best
+
+
+def test_periodic_rows_do_not_fool_the_watch():
+    rng, n = np.random.default_rng(0), 65_536
+    y = (np.arange(n) % 4 == 0) * 1
+    X = rng.standard_normal((n, 5)) + 0.5 * y[:, None]
+    best = solve(X, y).value
+    for solver in ("gssg", "sgd"):
+        assert solve(X, y, solver=solver, max_iter=10, random_state=0).value <= best * 1.01
+
+
+@pytest.mark.parametrize("solver", STOCHASTIC)
+@pytest.mark.parametrize("l2", [0.1, 10.0, 1e4])
+def test_large_penalties(solver, l2):
+    X, y = classes(1000)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    best = solve(X, y, l2=l2, tol=1e-9).value
+    found = solve(X, y, l2=l2, solver=solver, random_state=0, max_iter=200)
+    assert found.value <= best * 1.005, found.status
+
+
+def test_anchors_do_not_stop_while_steps_are_being_shortened():
+    X, y = classes(1000)
+    weights = (np.random.default_rng(1).random(1000) < 0.05) * 1.0
+    best = solve(X, y, l2=0.1, sample_weight=weights).value
+    found = solve(
+        X, y, l2=0.1, sample_weight=weights, solver="gssg-anchor", random_state=0, max_iter=500
+    )
+    assert found.value <= best * 1.01 or not found.converged
+
+
+def test_far_away_columns_count():
+    rng = np.random.default_rng(0)
+    e = rng.standard_normal(2000)
+    y = e + 0.5 * rng.standard_normal(2000) > 0
+    near, far = (solve((M + e)[:, None], y, solver="exact").value for M in (0.0, 5e9))
+    assert far == pytest.approx(near, rel=1e-3)
+    with pytest.raises(ValueError, match="change its unit"):
+        solve(1e200 * e[:, None], y)
+
+
+def test_repeated_entries_of_sparse_rows_are_summed():
+    X, y = classes(300, 3)
+    order = np.tile([2, 2, 0, 0, 1, 1], 300)
+    data = np.repeat(X[:, [2, 0, 1]], 2, axis=1).ravel() / 2
+    doubled = sp.csr_matrix((data, order, np.arange(301) * 6), shape=(300, 3))
+    for solver in ("newton", "gssg"):
+        a = solve(doubled, y, solver=solver, random_state=0, max_iter=20)
+        b = solve(sp.csr_matrix(X), y, solver=solver, random_state=0, max_iter=20)
+        assert a.value == pytest.approx(b.value, rel=1e-9)
+    assert doubled.nnz == 1800  # the user's matrix is as it was
+
+
+def test_what_cannot_move_starts_at_zero():
+    X, y = classes(300, 3)
+    start = [0, 0, 0, 5.0]
+    found = solve(X, y, solver="gssg", fit_intercept=False, start=start, random_state=0)
+    assert found.intercept == 0.0
+
+
+def test_generators_of_all_kinds():
+    X, y = classes(200)
+    a = solve(X, y, solver="gssg", random_state=np.random.RandomState(1), max_iter=5)
+    b = solve(X, y, solver="gssg", random_state=np.random.RandomState(1), max_iter=5)
+    np.testing.assert_array_equal(a.coef, b.coef)
+    rng = np.random.Generator(np.random.Philox(1))
+    solve(X, y, solver="gssg", random_state=rng, max_iter=5)
+    assert rng.random() != np.random.Generator(np.random.Philox(1)).random()  # it has moved on
+    for wrong in (-1, 1.5, "a"):
+        with pytest.raises(ValueError, match="The 'random_state' parameter"):
+            solve(X, y, solver="gssg", random_state=wrong)
+
+
+@pytest.mark.parametrize("step", [lambda t: -t, lambda t: np.ones((2, 2)), lambda t: None])
+def test_step_functions_are_checked(step):
+    X, y = classes(100)
+    with pytest.raises(ValueError, match="a function from an array of steps"):
+        solve(X, y, solver="sgd", step_size=step)
+    assert solve(X, y, solver="sgd", step_size=lambda t: 1e-3, max_iter=5).value < 10.0
+
+
+def test_stays_end_at_whole_sample_counts():
+    """104 columns once made stays of 192,307.7 samples, the thirteenth of which never ended."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 104)).astype(np.float32)
+    y = np.where(X[:, 0] + rng.standard_normal(2000) > 0, 1, -1)
+    found = solve(X, y, solver=Fixed(2000, 16), max_iter=1300, tol=None, random_state=0)
+    assert found.passes >= 1300
