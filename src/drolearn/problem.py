@@ -11,7 +11,6 @@ weigh alike, and no copy of the data is made.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from drolearn import _kernels
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
-from drolearn.worst_case import WorstCase, worst_case
+from drolearn.worst_case import WorstCase, thread_count, worst_case
 
 __all__ = ["Evaluation", "Problem"]
 
@@ -237,7 +236,7 @@ class Problem:
         """Do `work(slab, first, last)` for all slabs; how many there are."""
         slabs = _SLABS if self.n * self.row_size * self.m >= _SLABS_FROM else 1
         edges = [self.n * k // slabs for k in range(slabs + 1)]
-        threads = 1 if self.n_jobs is None else _thread_count(self.n_jobs)
+        threads = 1 if self.n_jobs is None else thread_count(self.n_jobs)
         jobs = [(k, edges[k], edges[k + 1]) for k in range(slabs)]
         if threads == 1 or slabs == 1:
             for job in jobs:
@@ -340,9 +339,3 @@ def _frozen(array: Any) -> Any:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _thread_count(n_jobs: int) -> int:
-    from joblib import effective_n_jobs
-
-    return min(effective_n_jobs(n_jobs), os.cpu_count() or 1)

@@ -41,7 +41,7 @@ from drolearn.exact import can_newton, minimise
 from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel, as_count
 from drolearn.loss import Loss, as_loss
 from drolearn.problem import Evaluation, Problem
-from drolearn.worst_case import WorstCase, as_base, as_radius
+from drolearn.worst_case import WorstCase, as_base, as_radius, without_dust
 
 __all__ = ["SOLVERS", "Solution", "solve"]
 
@@ -284,14 +284,14 @@ def _recipe(
     tune = isinstance(method, Multilevel) and method.r == "auto"
     if isinstance(method, Multilevel) and tame and not anchored and method.warm == 0:
         method = replace(method, warm=2000)
-    steady = anchored or name in ("fsg", "pssg")
+    steady = anchored or isinstance(method, Full | Growing)
     if isinstance(step_size, str):
         if step_size != "auto":
             raise ValueError(
                 f"The 'step_size' parameter must be 'auto', a positive number or a function of "
                 f"the step. Got {step_size!r} instead."
             )
-        rows = n if name == "fsg" else float(batch)
+        rows = n if isinstance(method, Full) else float(batch)
         # Robust losses turn faster than plain ones, the more the larger the ball.
         ball = 1.0 + 2.0 * min(rho, 10.0) / problem.divergence.curvature
         length = (1.0 if anchored else 0.5) / (problem.smoothness(rows) * ball)
@@ -475,8 +475,7 @@ def _as_problem(
     base = np.empty(0)
     if sample_weight is not None:
         base = as_base(sample_weight, n, "sample_weight")
-    if base.size and kind.code == _kernels.CHI2:
-        base = np.where(base < 1e-34 * base.sum(), 0.0, base)
+    base = without_dust(kind, base)
     if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
         raise ValueError(
             f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."

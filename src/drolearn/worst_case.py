@@ -131,13 +131,10 @@ def worst_case(
     radius = as_radius(rho)
     kind = as_divergence(divergence)
     b = _EQUAL if base is None else as_base(base, z.size)
-    if b.size > 0 and kind.code == _kernels.CHI2:
-        # p² ≤ (1 + ρ) b: weights this small cannot hold mass that shows in a double, but would
-        # cost all digits of the others.
-        b = np.where(b < 1e-34 * b.sum(), 0.0, b)
+    b = without_dust(kind, b)
     out = np.empty(z.size)
     work = np.empty(_kernels.WORK)
-    threads = 1 if n_jobs is None else _thread_count(n_jobs)
+    threads = 1 if n_jobs is None else thread_count(n_jobs)
     if z.size < _THREADS_FROM.get(kind.code, _THREADS_FROM_OTHERS):
         threads = 1
     # Two entries, so that a first call compiles only what it needs.
@@ -180,7 +177,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
-def _thread_count(n_jobs: int) -> int:
+def thread_count(n_jobs: int) -> int:
+    """How many threads are meant."""
     from joblib import effective_n_jobs
 
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
@@ -339,6 +337,17 @@ def as_base(base: ArrayLike, size: int, parameter: str = "base") -> Array:
     if not 1e-100 < high < 1e100:  # sums of the raw weights must neither overflow nor vanish
         b = np.ldexp(b, -math.frexp(high)[1])
     return b
+
+
+def without_dust(kind: Divergence, b: Array) -> Array:
+    """Base weights, of which χ² loses those too small to matter.
+
+    p² ≤ (1 + ρ) b: weights this small cannot hold mass that shows in a double, but would cost
+    all digits of the others.
+    """
+    if b.size == 0 or kind.code != _kernels.CHI2:
+        return b
+    return np.where(b < 1e-34 * b.sum(), 0.0, b)
 
 
 def not_solved(kind: Divergence, rho: float, answer: _kernels.Answer | None = None) -> str:
