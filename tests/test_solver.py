@@ -393,7 +393,7 @@ def test_interruption_leaves_the_best_model():
 
     for solver in ("gssg", "lbfgs"):
         found = solve(X, y, solver=solver, max_iter=1000, tol=None, callback=interrupt)
-        assert "Stopped" in found.status
+        assert "Interrupted" in found.status
         assert found.value < math.log(2.0)
         assert not found.converged
 

@@ -1,5 +1,7 @@
 """Distributionally robust learning: models that stay good when the data changes."""
 
+from typing import TYPE_CHECKING, Any
+
 from drolearn.divergence import (
     KL,
     ChiSquare,
@@ -16,6 +18,10 @@ from drolearn.loss import Loss
 from drolearn.solver import Solution, solve
 from drolearn.worst_case import WorstCase, worst_case
 
+if TYPE_CHECKING:
+    from drolearn.linear import RobustClassifier, RobustRegressor
+    from drolearn.path import RobustClassifierCV, RobustRegressorCV
+
 __all__ = [
     "KL",
     "CVaR",
@@ -31,6 +37,10 @@ __all__ = [
     "Loss",
     "Multilevel",
     "ReverseKL",
+    "RobustClassifier",
+    "RobustClassifierCV",
+    "RobustRegressor",
+    "RobustRegressorCV",
     "Solution",
     "TotalVariation",
     "WorstCase",
@@ -39,3 +49,23 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# What needs scikit-learn is imported when it is used.
+_LATER = {
+    "RobustClassifier": "linear",
+    "RobustClassifierCV": "path",
+    "RobustRegressor": "linear",
+    "RobustRegressorCV": "path",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

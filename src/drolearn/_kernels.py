@@ -1744,6 +1744,25 @@ def second_order(spec, z, p, b, alpha, lam, slope, bend, h, first, second):
     return aa, ab, bb
 
 
+@_entry
+def follow(spec, t, cap, s, rise):
+    """Write s(t) = (φ')⁻¹(t), at most `cap`, and its slope."""
+    for i in range(t.size):
+        if spec.code == CHI2:
+            value, slope = max(1.0 + 0.5 * t[i], 0.0), 0.5
+        elif spec.code == KL:
+            value = math.exp(min(t[i], 700.0))
+            slope = value
+        else:
+            x = t[i] - spec.origin
+            value, slope = cap, 0.0
+            if spec.origin <= 0.0 or x < 0.0:  # else beyond the slope of φ at infinity
+                value, slope, _ = curve(spec.code, spec, x, cap)
+        inside = 0.0 < value < cap
+        s[i] = min(value, cap)
+        rise[i] = slope if inside else 0.0
+
+
 # -- rows of data: dense, or compressed sparse rows ------------------------------------
 
 # One of X and csr is None; numba leaves out what is only for arguments that are not None.
@@ -1884,36 +1903,42 @@ def gram_sparse(csr, h, first, last, scale, out):
 
 
 @_entry
-def column_moments(X, csr, rows, d):
-    """Sum, sum of squares and largest size of each column over some rows."""
+def column_moments(X, csr, base, rows, d):
+    """Sum, sum of squares and largest size of each column over some rows, by their weights."""
     total, square, largest = np.zeros(d), np.zeros(d), np.zeros(d)
     for i in rows:
+        b = base[i] if base.size > 0 else 1.0
+        if b == 0.0:
+            continue
         if X is not None:
             row = X[i]
             for j in range(d):
                 x = np.float64(row[j])
-                total[j] += x
-                square[j] += x * x
+                total[j] += b * x
+                square[j] += b * x * x
                 largest[j] = max(largest[j], abs(x))
         if csr is not None:
             for a in range(csr.indptr[i], csr.indptr[i + 1]):
                 x, j = np.float64(csr.data[a]), csr.indices[a]
-                total[j] += x
-                square[j] += x * x
+                total[j] += b * x
+                square[j] += b * x * x
                 largest[j] = max(largest[j], abs(x))
     return total, square, largest
 
 
 @_entry
-def centred_moments(X, rows, mean):
+def centred_moments(X, base, rows, mean):
     """Sum of squares and largest size of each column about its mean over some rows."""
     d = mean.size
     square, largest = np.zeros(d), np.zeros(d)
     for i in rows:
+        b = base[i] if base.size > 0 else 1.0
+        if b == 0.0:
+            continue
         row = X[i]
         for j in range(d):
             x = row[j] - mean[j]
-            square[j] += x * x
+            square[j] += b * x * x
             largest[j] = max(largest[j], abs(x))
     return square, largest
 
@@ -2240,48 +2265,106 @@ def _settle(w, total, elapsed, scale, l2, drift, omega):
     if l2 == 0.0:
         move = -scale * drift * elapsed
         return w + move, total + omega * elapsed * (w + 0.5 * move)
-    a = scale * l2
-    if a == 0.0:
-        return w, total + omega * elapsed * w
-    x = a * elapsed
-    if x < 0.01:  # the usual case: a short series of e⁻ˣ − 1
-        shrink = -x * (1.0 - x * (0.5 - x * (1.0 / 6.0 - x * (1.0 / 24.0 - x / 120.0))))
+    x = scale * l2 * elapsed
+    if x < 0.01:  # the usual case: a short series of (1 − e⁻ˣ)/x
+        mean = 1.0 - x * (0.5 - x * (1.0 / 6.0 - x * (1.0 / 24.0 - x * (1.0 / 120.0))))
     else:
-        shrink = fast_expm1(-x)
-    goal = -drift / l2
+        mean = -fast_expm1(-x) / x
+    # The goal −drift/l2 is where a column without a scale never goes.
+    goal = -drift / l2 if scale > 0.0 else 0.0
     away = w - goal
-    return w + away * shrink, total + omega * (goal * elapsed - away * shrink / a)
+    return w - away * x * mean, total + omega * elapsed * (goal + away * mean)
 
 
-# Sparse data: what is needed once for each column of a draw lies side by side in its cell,
-# so that a touch loads one cache line: its scale and the time of the last touch, then average
-# and drift for each score.  (No views of cells: each would count references.)
-_SCALE, _LAST, _SUM, _DRIFT = range(4)
-_EACH = 2
+# Sparse data: what a column needs lies side by side in its cell, so that a touch loads one
+# cache line: its scale and the time of the last touch, then for each score its coefficient, its
+# sum, and with anchors its drift.  Cells lie in one flat array: views would count references.
+_SCALE, _LAST, _W, _SUM, _DRIFT = range(5)
+# Rows to be sent for before they are scored.
+_AHEAD = 4
 
 
 @_exact
-def _fill_cells(average, drift, scale):
-    m, d = average.shape[0], average.shape[1] - 1
-    cells = np.zeros((d, 2 + _EACH * m))
+def _fill_cells(theta, average, drift, scale, each):
+    m, d = theta.shape[0], theta.shape[1] - 1
+    width = _W + each * m
+    room = np.zeros(d * width + 8)
+    first = (64 - room.ctypes.data % 64) % 64 // 8  # a cell of four numbers is in one line
+    cells = room[first : first + d * width]
     for j in range(d):
-        cells[j, _SCALE] = scale[j]
+        cells[j * width + _SCALE] = scale[j]
         for c in range(m):
-            cells[j, _SUM + _EACH * c] = average[c, j]
-            cells[j, _DRIFT + _EACH * c] = drift[c, j]
+            at = j * width + each * c
+            cells[at + _W] = theta[c, j]
+            cells[at + _SUM] = average[c, j]
+            if each > 2:
+                cells[at + _DRIFT] = drift[c, j]
     return cells
 
 
+@_exact
+def _empty_cells(cells, theta, average, each, l2, omega, clock):
+    """Bring all columns up to date and write them back."""
+    m, d = theta.shape[0], theta.shape[1] - 1
+    for j in range(d):
+        _settle_cell(cells, np.uint64(j * (_W + each * m)), m, each, l2, omega, clock)
+        for c in range(m):
+            at = j * (_W + each * m) + each * c
+            theta[c, j], average[c, j] = cells[at + _W], cells[at + _SUM]
+
+
 @_element
-def _settle_cell(theta, cells, j, l2, omega, clock):
-    """Bring a column up to date."""
-    elapsed, scale = clock - cells[j, _LAST], cells[j, _SCALE]
-    cells[j, _LAST] = clock
-    for c in range(theta.shape[0]):
-        at = _EACH * c
-        theta[c, j], cells[j, _SUM + at] = _settle(
-            theta[c, j], cells[j, _SUM + at], elapsed, scale, l2, cells[j, _DRIFT + at], omega
-        )
+def _settle_cell(cells, at, m, each, l2, omega, clock):
+    """Bring the column whose cell begins at `at` up to date."""
+    elapsed, scale = clock - cells[at + np.uint64(_LAST)], cells[at + np.uint64(_SCALE)]
+    cells[at + np.uint64(_LAST)] = clock
+    for c in range(m):
+        w, total = at + np.uint64(_W + each * c), at + np.uint64(_SUM + each * c)
+        drift = cells[at + np.uint64(_DRIFT + each * c)] if each > 2 else 0.0
+        cells[w], cells[total] = _settle(cells[w], cells[total], elapsed, scale, l2, drift, omega)
+
+
+@_exact
+def _score_cells(csr, rows, cells, m, each, l2, omega, clock, intercepts, f):
+    """Bring the columns of some rows up to date, and score the rows.
+
+    A column that is met again has nothing to catch up with: no need to ask whether it is.
+    """
+    indices, indptr, data = csr.indices, csr.indptr, csr.data
+    width = np.uint64(_W + each * m)
+    _send_for(None, csr, rows[:_AHEAD])
+    for i in range(rows.size):
+        _send_for(None, csr, rows[i + _AHEAD : i + _AHEAD + 1])
+        for c in range(m):
+            f[i * m + c] = intercepts[c]
+        total = 0.0
+        for a in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            at = np.uint64(indices[a]) * width
+            _settle_cell(cells, at, m, each, l2, omega, clock)
+            if m == 1:
+                total += data[a] * cells[at + np.uint64(_W)]
+            else:
+                for c in range(m):
+                    f[i * m + c] += data[a] * cells[at + np.uint64(_W + each * c)]
+        f[i * m] += total
+
+
+@_exact
+def _step_rows(csr, rows, u, cells, m, each, gamma, g):
+    """One step along −u · row, row by row, of columns that are up to date; g for intercepts."""
+    indices, indptr, data = csr.indices, csr.indptr, csr.data
+    width, last = np.uint64(_W + each * m), g.shape[1] - 1
+    for i in range(rows.size):
+        for c in range(m):
+            slope = u[i * m + c]
+            if slope == 0.0:
+                continue
+            g[c, last] += slope
+            slope *= gamma
+            own = np.uint64(_W + each * c)
+            for a in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                at = np.uint64(indices[a]) * width
+                cells[at + own] -= slope * cells[at + np.uint64(_SCALE)] * data[a]
 
 
 @_exact
@@ -2302,37 +2385,29 @@ def _touch(csr, rows, stamp, mark, touched):
     return number
 
 
-@_exact
-def _settle_all(theta, cells, touched, l2, omega, clock):
-    for i in range(touched.size):
-        _settle_cell(theta, cells, np.uint64(touched[i]), l2, omega, clock)
-
-
 @_summing
-def _cell_norm(g, cells, touched):
+def _cell_norm(g, cells, width, touched):
     """‖g‖² in the metric of the steps: Σ D g² of the touched columns."""
     total = 0.0
     for c in range(g.shape[0]):
         for i in range(touched.size):
             j = np.uint64(touched[i])
-            total += cells[j, _SCALE] * g[c, j] * g[c, j]
+            total += cells[j * np.uint64(width) + np.uint64(_SCALE)] * g[c, j] * g[c, j]
     return total
 
 
 @_exact
-def _cell_step(theta, g, correction, factor, cells, touched, gamma, late, omega, clock):
-    """One step of the touched columns; penalty and drift follow when they are settled.
-
-    `late` says that they are not up to date yet: without penalty and drift only the average
-    is concerned.
-    """
+def _cell_step(g, correction, factor, cells, each, touched, gamma):
+    """One step of the touched columns; penalty and drift follow when they are settled."""
+    m = g.shape[0]
+    width = np.uint64(_W + each * m)
     for i in range(touched.size):
         j = np.uint64(touched[i])
-        if late:
-            _settle_cell(theta, cells, j, 0.0, omega, clock)
-        size = gamma * cells[j, _SCALE]
-        for c in range(theta.shape[0]):
-            theta[c, j] -= size * (g[c, j] + factor * correction[c, j])
+        at = j * width
+        size = gamma * cells[at + np.uint64(_SCALE)]
+        for c in range(m):
+            own = at + np.uint64(_W + each * c)
+            cells[own] -= size * (g[c, j] + factor * correction[c, j])
             g[c, j] = 0.0
             correction[c, j] = 0.0
 
@@ -2418,13 +2493,12 @@ def descend(
     """
     m, d = theta.shape[0], theta.shape[1] - 1
     g, correction = np.zeros((m, d + 1)), np.zeros((m, d + 1))
-    cells = np.empty((0, 0))
-    if csr is not None:
-        cells = _fill_cells(average, drift, scale)
-    stamp = np.full(cells.shape[0], -1, dtype=np.int32)
-    touched = np.empty(cells.shape[0] + 1, dtype=np.int32)
     anchored = anchor.shape[0] > 0
-    late = l2 == 0.0 and not anchored
+    cells, each, columns = np.empty(0), 3 if anchored else 2, 0
+    if csr is not None:
+        cells, columns = _fill_cells(theta, average, drift, scale, each), d
+    stamp = np.full(columns, -1, dtype=np.int32)
+    touched = np.empty(columns + 1, dtype=np.int32)
     work, blocks = np.empty(WORK), np.empty((4, 4))
     room = 0
     indices, table = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -2447,7 +2521,8 @@ def descend(
             z, out = np.empty(room), np.empty(2 * room)
         parts = blocks[: place(rng, plan, level, count, indices, blocks, table)]
         rows = indices[:count]
-        _send_for(X, csr, rows)
+        if X is not None:
+            _send_for(X, csr, rows)
         for i in range(count):
             labels[i] = y[rows[i]]
         if base.size > 0:
@@ -2457,12 +2532,15 @@ def descend(
         own_y, own_f, own_z = labels[:count], f[: count * m], z[:count]
         u, weights = slope[: count * m], out[: 2 * count]
         if csr is not None:
-            number = _touch(csr, rows, stamp, s, touched)
-            if not late:
-                _settle_all(theta, cells, touched[:number], l2, omega, clock)
-        for i in range(count):
-            for c in range(m):
-                own_f[i * m + c] = row_score(X, csr, rows[i], theta[c])
+            # Compiled once more for the usual case, with what is fixed there.
+            if m == 1 and each == 2:
+                _score_cells(csr, rows, cells, 1, 2, l2, omega, clock, theta[:, d], own_f)
+            else:
+                _score_cells(csr, rows, cells, m, each, l2, omega, clock, theta[:, d], own_f)
+        if X is not None:
+            for i in range(count):
+                for c in range(m):
+                    own_f[i * m + c] = row_score(X, csr, rows[i], theta[c])
         inner = _slopes(spec, address, packed, own_f, own_y, own_b, parts, own_z, u, work, weights)
         if inner == OK and anchored:
             v = other[: count * m]
@@ -2477,18 +2555,31 @@ def descend(
         if inner != OK:
             status = LOST_FINITE if inner == NOT_FINITE else LOST_INNER
             break
-        for i in range(count):
-            for c in range(m):
-                if u[i * m + c] != 0.0:
-                    to = g[c] if i < first else correction[c]
-                    add_row(X, csr, rows[i], u[i * m + c], to)
-        seen = touched[:number]
-        factor, size = 1.0, 0.0
         # The mean of the norms so far, and later of the last hundred or so.  It changes
         # slowly: after the first steps, one in eight is looked at.
-        if level > 0 or tally[STEP] < 100.0 or tally[STEP] % 8.0 == 0.0:
+        measured = level > 0 or tally[STEP] < 100.0 or tally[STEP] % 8.0 == 0.0
+        if csr is not None:
+            number = 0
+            if measured:
+                number = _touch(csr, rows, stamp, s, touched)
+            elif m == 1 and each == 2:
+                _step_rows(csr, rows, u, cells, 1, 2, gamma, g)
+            else:
+                _step_rows(csr, rows, u, cells, m, each, gamma, g)
+        if measured or csr is None:
+            for i in range(count):
+                for c in range(m):
+                    if u[i * m + c] != 0.0:
+                        to = g[c] if i < first else correction[c]
+                        add_row(X, csr, rows[i], u[i * m + c], to)
+        seen, width = touched[:number], _W + each * m
+        factor, size = 1.0, 0.0
+        if measured:
             size = _intercept_norm(g, scale)
-            size += _dense_norm(g, mean, scale) if csr is None else _cell_norm(g, cells, seen)
+            if csr is None:
+                size += _dense_norm(g, mean, scale)
+            else:
+                size += _cell_norm(g, cells, width, seen)
             size = math.sqrt(size)
             tally[BASE_NORM] += (size - tally[BASE_NORM]) / min(tally[STEP] + 1.0, 100.0)
         if level > 0:
@@ -2497,7 +2588,7 @@ def descend(
             if csr is None:
                 extra += _dense_norm(correction, mean, scale)
             else:
-                extra += _cell_norm(correction, cells, seen)
+                extra += _cell_norm(correction, cells, width, seen)
             extra = math.sqrt(extra)
             bound = clip * tally[BASE_NORM] * math.sqrt(1.0 + tally[STEP] / 100.0)
             if extra > bound:
@@ -2510,15 +2601,12 @@ def descend(
         if csr is None:
             _dense_step(theta, average, g, correction, factor, drift, mean, scale, gamma, l2, omega)
         else:
-            _cell_step(theta, g, correction, factor, cells, seen, gamma, late, omega, clock)
+            _cell_step(g, correction, factor, cells, each, seen, gamma)
         _intercept_step(theta, average, g, correction, factor, drift, scale, gamma, omega)
         clock += gamma
         tally[STEP] += 1.0
         tally[SAMPLES] += count
         tally[AVERAGED] += omega * gamma
     if csr is not None:
-        for j in range(d):
-            _settle_cell(theta, cells, j, l2, omega, clock)
-            for c in range(m):
-                average[c, j] = cells[j, _SUM + _EACH * c]
+        _empty_cells(cells, theta, average, each, l2, omega, clock)
     return status

@@ -189,8 +189,8 @@ def descend(
     """Run until so many samples are drawn; why it ended.
 
     Changes `state` in place.  Ends with "done" (all samples), "converged" (no progress beyond
-    `tol` on the watched rows), "stopped" (`watch` said so, or Ctrl-C), or "lost" (the loss has
-    left all bounds).
+    `tol` on the watched rows), "stopped" (`watch` said so), "interrupted" (Ctrl-C), or "lost"
+    (the loss has left all bounds).
 
     A correction longer than `clip` · (mean norm of the base block's gradient) · √(1 + t/100) is
     cut to that length, so that rare, huge ones do not throw the iterates off.  The bound grows
@@ -281,7 +281,7 @@ def descend(
             if checkpoint is not None:
                 state.save(checkpoint)
     except KeyboardInterrupt:
-        ending = "stopped"
+        ending = "interrupted"
     return ending
 
 

@@ -445,6 +445,9 @@ _ALSO_CALLED = {
 }
 
 
+NAMES = tuple(_BY_NAME)
+
+
 def as_divergence(divergence: str | Divergence) -> Divergence:
     """A divergence from its name, or as it is."""
     if isinstance(divergence, Divergence):
@@ -454,7 +457,7 @@ def as_divergence(divergence: str | Divergence) -> Divergence:
                 f"your own with Divergence.custom. Got {divergence!r} instead."
             )
         return divergence
-    names = list(_BY_NAME)
+    names = NAMES
     hint = ""
     if isinstance(divergence, str):
         if divergence in _BY_NAME:

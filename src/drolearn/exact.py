@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from drolearn import _kernels
 from drolearn.problem import Evaluation, Problem
+from drolearn.smooth import Bend, bend_of, can_smooth
 
 __all__ = ["Exact", "can_newton", "minimise"]
 
@@ -29,6 +31,17 @@ Watch = Callable[[int, Array, float, float], bool]
 _MEMORY = 10
 # More columns than this have no matrix of their own.
 _LARGE = 2000
+# More groups than this have none either.
+_MANY = 100
+# Ends that somebody else wanted.
+_BROKEN_OFF = ("stopped", "interrupted")
+
+
+class Ball(NamedTuple):
+    """The radius, and how much corners are rounded off."""
+
+    rho: float
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,43 +87,58 @@ def minimise(
     method would take, and then those, where the matrix is small.  `watch(iteration, v, value,
     gradient_norm)` is told about every step and returns True to stop; v are scaled coordinates.
     """
-    patience = max_iter
+    ball, patience, later = Ball(problem.rho), max_iter, False
     if direction == "exact":
-        direction = "lbfgs"
-        if can_newton(problem):
-            patience = min(max_iter, max(20, round(6.0 * _price(problem))))
+        direction, later = "lbfgs", can_newton(problem)
+        if later:
+            patience = max(20, round(6.0 * _price(problem)))
+        elif not problem.divergence.strictly_convex:
+            patience = 20
+        patience = min(patience, max(max_iter // 2, 1))
     v = problem.from_model(start)
     if problem.rho > 0.0 and not np.any(v):
         # Where all losses are equal the robust loss has a corner, and quasi-Newton methods
         # do not leave it.  A few steps on the plain mean do.
-        away = _Walk(_look(problem, v, 0.0))
-        _follow(problem, direction, away, 1e-2, 2 if direction == "newton" else 4, 0.0, None)
+        away, few = _Walk(_look(problem, v, Ball(0.0))), 2 if direction == "newton" else 4
+        _follow(problem, direction, away, 1e-2, few, Ball(0.0), None)
         v = away.point.v
-    walk = _Walk(_look(problem, v, problem.rho))
-    _follow(problem, direction, walk, tol, patience, problem.rho, watch)
+    walk = _Walk(_look(problem, v, ball))
+    _follow(problem, direction, walk, tol, patience, ball, watch)
     if walk.reason in ("exhausted", "stuck"):
         corner = _corner(problem, walk.point)
         if corner is not None:
             return replace(corner, iterations=walk.steps, direction=direction)
-        if patience < max_iter:
+        if later and not _next_to_corner(walk.point):
             direction = "newton"
-            _follow(problem, direction, walk, tol, max_iter, problem.rho, watch)
+            # Half of what is left: at a corner, Newton's method would use up all.
+            _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, ball, watch)
     gap = _gap(problem, walk.point, tol)
-    if gap > tol * abs(walk.point.value) and walk.reason != "stopped":
+    if gap > tol * problem.unit(walk.point.value) and walk.reason not in _BROKEN_OFF:
         corner = _corner(problem, walk.point)
         if corner is not None:
             return replace(corner, iterations=walk.steps, direction=direction)
-        if problem.d <= _LARGE and walk.reason in ("converged", "stuck"):
+        hopeful = walk.reason in ("converged", "stuck") and not _next_to_corner(walk.point)
+        if problem.d <= _LARGE and hopeful:
             # The estimate was too hopeful, and the certificate decides.  L-BFGS may need
             # Newton's method for the last digits; that one may have run into a corner.
-            if patience < max_iter:
+            if later:
                 direction = "newton"
             elif direction == "newton" and np.linalg.norm(walk.point.v) < 1e-2 * np.linalg.norm(v):
-                direction, walk.point = "lbfgs", _look(problem, v, problem.rho)
-            _follow(problem, direction, walk, 0.03 * tol, max_iter, problem.rho, watch)
+                direction, walk.point = "lbfgs", _look(problem, v, ball)
+            limit = (walk.steps + max_iter) // 2
+            _follow(problem, direction, walk, 0.03 * tol, limit, ball, watch)
             gap = _gap(problem, walk.point, tol)
-            if walk.reason in ("converged", "stuck") and gap > 10.0 * tol * walk.point.value:
-                walk.reason = "uncertified"
+    straight = not problem.divergence.strictly_convex
+    unknown = math.isnan(gap) and (straight or walk.reason == "stuck")
+    missed = gap > tol * problem.unit(walk.point.value) and (straight or problem.d <= _LARGE)
+    if (unknown or missed) and walk.reason not in _BROKEN_OFF and problem.rho > 0.0:
+        if can_smooth(problem.divergence) and walk.steps < max_iter:
+            direction = "newton" if _has_matrix(problem) else "lbfgs"
+            gap = _round_off(problem, direction, walk, tol, max_iter, watch)
+        elif walk.reason in ("converged", "stuck") and gap > 10.0 * tol * problem.unit(
+            walk.point.value
+        ):
+            walk.reason = "uncertified"
     point = walk.point
     return Exact(
         problem.to_model(point.v),
@@ -125,9 +153,59 @@ def minimise(
     )
 
 
+def _next_to_corner(point: _Point) -> bool:
+    """Whether the ball has almost ceased to bind: losses that carry weight are almost equal."""
+    return point.at.worst.alpha < 1e-3 * abs(point.at.worst.value)
+
+
+def _round_off(
+    problem: Problem, direction: str, walk: _Walk, tol: float, max_iter: int, watch: Watch
+) -> float:
+    """Go down to a corner along the minima of R_ε as ε falls; a duality gap.
+
+    Weights of R_ε are in the ball and, unlike the sharp ones, come to balance the gradients of
+    the losses that tie: the bound they give meets the value.
+    """
+    best, bound = walk.point, -math.inf
+    moved = best.at.losses if problem.groups is None else problem.groups.means(best.at.losses)
+    epsilon = 0.3 * max(float(moved.std()), 1e-3 * problem.unit(best.value))
+    while True:
+        ball = Ball(problem.rho, epsilon)
+        walk.point = _look(problem, walk.point.v, ball)
+        share = min(epsilon / problem.unit(best.value), 1.0)
+        # The Hessian grows like 1/ε: gradients are only small where decrements are tiny.
+        aim = max(1e-2 * tol * share, 1e-15)
+        if direction != "newton":
+            aim = min(max(0.05 * tol, 0.1 * share), 1e-3)
+        _follow(problem, direction, walk, aim, max_iter, ball, watch)
+        sharp = _look(problem, walk.point.v, Ball(problem.rho))
+        # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
+        near = sharp.value - walk.point.value + aim * problem.unit(sharp.value)
+        proved = _gap(problem, walk.point, tol, sharp.value)
+        if sharp.value < best.value:
+            best = sharp
+        bound = max(bound, sharp.value - (near if math.isnan(proved) else proved))
+        gap = max(best.value - bound, 0.0)
+        closed = gap <= tol * problem.unit(best.value)
+        if closed or walk.reason != "converged" or epsilon <= 1e-13 * problem.unit(best.value):
+            break
+        epsilon *= 0.1
+    walk.point = best
+    if closed:
+        walk.reason = "converged"
+    elif walk.reason in ("converged", "stuck"):
+        walk.reason = "uncertified"
+    return math.nan if problem.m > 1 or problem.loss.conjugate is None else gap
+
+
 def can_newton(problem: Problem) -> bool:
     """Whether the Hessian exists and is of a size to work with."""
-    return problem.divergence.strictly_convex and problem.m == 1 and problem.d <= _LARGE
+    return problem.divergence.strictly_convex and _has_matrix(problem)
+
+
+def _has_matrix(problem: Problem) -> bool:
+    few = problem.groups is None or problem.groups.shares.size <= _MANY
+    return problem.m == 1 and problem.d <= _LARGE and few
 
 
 def _price(problem: Problem) -> float:
@@ -142,8 +220,8 @@ def _price(problem: Problem) -> float:
 # -- the way down ----------------------------------------------------------------------
 
 
-def _look(problem: Problem, v: Array, rho: float) -> _Point:
-    at = problem.evaluate(problem.scores(problem.to_model(v)), rho)
+def _look(problem: Problem, v: Array, ball: Ball) -> _Point:
+    at = problem.evaluate(problem.scores(problem.to_model(v)), *ball)
     return _arrive(problem, v, at)
 
 
@@ -162,16 +240,16 @@ def _follow(
     walk: _Walk,
     tol: float,
     max_iter: int,
-    rho: float,
+    ball: Ball,
     watch: Watch | None,
 ) -> None:
     """Go on until the end; Ctrl-C ends it too, with what was found so far."""
     try:
-        walk.reason = _descend(problem, direction, walk, tol, max_iter, rho, watch)
+        walk.reason = _descend(problem, direction, walk, tol, max_iter, ball, watch)
     except KeyboardInterrupt:
         if watch is None:
             raise
-        walk.reason = "stopped"
+        walk.reason = "interrupted"
 
 
 def _descend(
@@ -180,22 +258,25 @@ def _descend(
     walk: _Walk,
     tol: float,
     max_iter: int,
-    rho: float,
+    ball: Ball,
     watch: Watch | None,
 ) -> str:
     memory: Memory = deque(maxlen=_MEMORY)
-    values: deque[float] = deque(maxlen=6)
+    values: deque[float] = deque(maxlen=11)
     newton, small, told = direction == "newton", 0, -1
+    bounded = not problem.loss.functions
     while True:
         point = walk.point
         values.append(point.value)
         if watch is not None and told != walk.steps:
             told = walk.steps
-            norm = float(np.linalg.norm(point.gradient))
-            if watch(walk.steps, point.v, point.value, norm):
+            norm, value = float(np.linalg.norm(point.gradient)), point.value
+            if ball.epsilon > 0.0:
+                value += problem.evaluate(point.at.scores, ball.rho).value - point.at.value
+            if watch(walk.steps, point.v, value, norm):
                 return "stopped"
         if newton:
-            way = _newton_direction(problem, point, rho)
+            way = _newton_direction(problem, point, ball)
         else:
             way = _lbfgs_direction(point.gradient, memory)
         slope = float(way @ point.gradient)
@@ -203,22 +284,21 @@ def _descend(
             memory.clear()
             way, slope = -point.gradient, -float(point.gradient @ point.gradient)
         # Half the decrement of Newton's method is the gap, to second order; the memory of
-        # L-BFGS is a rougher guide, so it has to say so three times, and the last five steps
-        # must have brought as little.
-        allowed = tol * max(abs(point.value), 1e-12)
-        close = -0.5 * slope <= (0.5 if newton else 0.1) * allowed
-        if not newton and len(values) == 6:
-            close = close and values[0] - values[-1] <= 0.5 * allowed
+        # L-BFGS is a rougher guide, so it has to say so twice, and the trend must agree.
+        allowed = tol * problem.unit(point.value)
+        close = -0.5 * slope <= 0.5 * allowed and (newton or _to_come(values) <= 0.3 * allowed)
         small = small + 1 if close else 0
         if not newton and -0.5 * slope <= 1e-3 * allowed:
-            small = 3  # far below what is asked
-        if small >= (1 if newton else 3) or slope == 0.0:
+            small = 2  # far below what is asked
+        if bounded and point.value <= allowed:
+            small = 2  # no loss is below zero
+        if small >= (1 if newton else 2) or slope == 0.0:
             return "converged"
         if walk.steps >= max_iter:
             return "exhausted"
-        if len(values) == 6 and values[0] - values[-1] <= 1e-15 * abs(values[-1]):
+        if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
             return "converged"  # only rounding is left
-        found = _search(problem, point, way, slope, rho, bool(newton or memory))
+        found = _search(problem, point, way, slope, ball, bool(newton or memory))
         if found is None:
             if memory:
                 memory.clear()
@@ -231,8 +311,19 @@ def _descend(
         walk.point, walk.steps = found, walk.steps + 1
 
 
+def _to_come(values: deque[float]) -> float:
+    """What all further steps will bring, if they shrink as the last five did to the five before.
+
+    No less than a third of the last five: a pause is not the end.
+    """
+    if len(values) < 11:
+        return 0.6 * (values[-6] - values[-1]) if len(values) > 5 else 0.0
+    before, last = values[0] - values[5], values[5] - values[10]
+    return max(last * last / (before - last), 0.3 * last) if last < before else math.inf
+
+
 def _search(
-    problem: Problem, point: _Point, way: Array, slope: float, rho: float, scaled: bool
+    problem: Problem, point: _Point, way: Array, slope: float, ball: Ball, scaled: bool
 ) -> _Point | None:
     """A step that decreases the value enough and flattens the slope (weak Wolfe conditions).
 
@@ -245,7 +336,7 @@ def _search(
     best: tuple[Array, Evaluation] | None = None
     for _ in range(50):
         v = point.v + step * way
-        at = _evaluate_or_none(problem, point.at.scores + step * moved, rho)
+        at = _evaluate_or_none(problem, point.at.scores + step * moved, ball)
         if at is None or not _value(problem, v, at) <= point.value + 1e-4 * step * slope:
             high = step
         else:
@@ -260,10 +351,10 @@ def _search(
     return None if best is None else _arrive(problem, *best)
 
 
-def _evaluate_or_none(problem: Problem, scores: Array, rho: float) -> Evaluation | None:
+def _evaluate_or_none(problem: Problem, scores: Array, ball: Ball) -> Evaluation | None:
     """The evaluation, unless the step was so long that losses overflow."""
     try:
-        return problem.evaluate(scores, rho)
+        return problem.evaluate(scores, *ball)
     except ValueError:
         return None
 
@@ -283,43 +374,48 @@ def _lbfgs_direction(gradient: Array, memory: Memory) -> Array:
     q = -gradient
     if not memory:
         return q
-    factors = []
+    factors, buffer = [], np.empty_like(q)
     for change, turn, curvature in reversed(memory):
         a = float(change @ q) / curvature
-        q = q - a * turn
+        q -= np.multiply(turn, a, out=buffer)
         factors.append(a)
     change, turn, curvature = memory[-1]
-    q = q * (curvature / float(turn @ turn))
+    q *= curvature / float(turn @ turn)
     for (change, turn, curvature), a in zip(memory, reversed(factors), strict=True):
-        q = q + (a - float(turn @ q) / curvature) * change
+        q += np.multiply(change, a - float(turn @ q) / curvature, out=buffer)
     return q
 
 
-def _newton_direction(problem: Problem, point: _Point, rho: float) -> Array:
-    """−H⁻¹ g with the Hessian of the robust loss, see `_kernels.second_order`."""
-    at, worst = point.at, point.at.worst
-    bend, h, first, second = (np.empty(problem.n) for _ in range(4))
-    _kernels.bends_of(problem.loss.spec, at.scores, problem.y, bend)
-    # Next to a corner α vanishes; a little of it keeps the Hessian finite.
-    alpha = max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300)) if rho > 0.0 else math.inf
-    aa, ab, bb = _kernels.second_order(
-        problem.divergence.spec,
-        at.losses,
-        worst.weights,
-        problem.base,
-        alpha,
-        worst.lam,
-        at.slopes,
-        bend,
-        h,
-        first,
-        second,
-    )
-    hessian, columns = problem.gram(h, first, second)
-    if aa > 0.0:
-        hessian -= columns @ np.linalg.pinv(np.array([[aa, ab], [ab, bb]])) @ columns.T
+def _newton_direction(problem: Problem, point: _Point, ball: Ball) -> Array:
+    """−H⁻¹ g with the Hessian of the robust loss,
+
+    X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,   J the gradients of what the ball moves.
+    """
+    at, worst, groups = point.at, point.at.worst, problem.groups
+    curve = np.empty(problem.n)
+    _kernels.bends_of(problem.loss.spec, at.scores, problem.y, curve)
+    if ball.rho == 0.0:
+        hessian, _ = problem.gram(worst.weights * curve)
+    elif groups is None:
+        bend = at.bend or _sharp_bend(problem, at.losses, at, problem.base)
+        h = worst.weights * curve + bend.v * at.slopes**2
+        hessian, sides = problem.gram(h, *(bend.columns * at.slopes[:, None]).T)
+        hessian -= sides @ bend.inner @ sides.T
+    else:
+        bend = at.bend or _sharp_bend(problem, groups.means(at.losses), at, groups.shares)
+        hessian, _ = problem.gram(worst.weights * curve)
+        means = problem.group_gradients(at)
+        sides = means.T @ bend.columns
+        hessian += (means.T * bend.v) @ means - sides @ bend.inner @ sides.T
     hessian[np.diag_indices_from(hessian)] += problem.penalty
     return -_solve_spd(hessian, point.gradient)
+
+
+def _sharp_bend(problem: Problem, z: Array, at: Evaluation, b: Array) -> Bend:
+    worst = at.worst
+    # Next to a corner α vanishes; a little of it keeps the Hessian finite.
+    alpha = max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))
+    return bend_of(problem.divergence, z, at.shares, b, alpha, worst.lam, both=True)
 
 
 def _solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
@@ -341,10 +437,11 @@ def _solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
 # -- certificates ----------------------------------------------------------------------
 
 
-def _gap(problem: Problem, point: _Point, tol: float) -> float:
+def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None) -> float:
     """A duality gap: no model has a robust loss below value − gap.
 
-    The worst-case weights p stay in the ball for every model, so
+    The value is that of the point, unless another is given.  The worst-case weights p stay in
+    the ball for every model, so
 
         F(θ) ≥ Σ p l(θ) + ½ Σ penalty v² ≥ −Σ p l*(u) − ½ Σ penalty (v − δ)²
 
@@ -358,6 +455,7 @@ def _gap(problem: Problem, point: _Point, tol: float) -> float:
     if problem.m > 1 or conjugate is None:
         return math.nan
     at, p, penalty = point.at, point.at.worst.weights, problem.penalty
+    reached = point.value if value is None else value
     held = p > 0.0
 
     def bound(u: Array, delta: Array, rest: Array) -> float:
@@ -366,12 +464,12 @@ def _gap(problem: Problem, point: _Point, tol: float) -> float:
             return math.inf
         lower = -float(p[held] @ values) - 0.5 * float(penalty @ (point.v - delta) ** 2)
         slack = float(np.linalg.norm(rest)) * _reach(point)
-        return max(point.value - lower, 0.0) + slack
+        return max(reached - lower, 0.0) + slack
 
     free = penalty <= 0.0
     delta = np.divide(point.gradient, penalty, out=np.zeros_like(penalty), where=~free)
     best = bound(at.slopes, delta, point.gradient * free)
-    if best <= 0.1 * tol * abs(point.value) or problem.d > _LARGE:
+    if best <= 0.1 * tol * problem.unit(reached) or problem.d > _LARGE:
         return best
     bend = np.empty(problem.n)
     _kernels.bends_of(problem.loss.spec, at.scores, problem.y, bend)
@@ -383,7 +481,7 @@ def _gap(problem: Problem, point: _Point, tol: float) -> float:
         u = at.slopes - bend * problem.scores(problem.to_model(delta))
         rest = problem.scaled_gradient(problem.data_gradient(p * u))
         best = min(best, bound(u, delta, rest + penalty * (point.v - delta)))
-        if best <= tol * abs(point.value):
+        if best <= tol * problem.unit(reached):
             break
     return best
 
@@ -403,6 +501,8 @@ def _corner(problem: Problem, point: _Point) -> Exact | None:
 
     and the closest such weights in χ² are p = b (1 + y x̃·μ + ν)₊, found by Newton's method.
     """
+    if problem.groups is not None:
+        return None
     zero = problem.evaluate(problem.scores(problem.zeros()))
     if problem.loss.of != "margin" or problem.d > _LARGE or point.value < 0.97 * zero.value:
         return None

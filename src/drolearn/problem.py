@@ -3,9 +3,9 @@
     F(θ) = R(losses of X w + c) + l2/2 ‖w‖²,    θ = (w, c) for each score
 
 The data stay as they are: dense in any order, or compressed sparse rows, 32 or 64 bits.
-Solvers walk in scaled coordinates: w = √D v, with the columns centred where the data are
-dense and an intercept can take up the shift.  Columns in dollars and columns in shares then
-weigh alike, and no copy of the data is made.
+Solvers walk in scaled coordinates: w = √D v, with the columns centred where an intercept can
+take up the shift (draws of sparse rows leave them as they are).  Columns in dollars and columns
+in shares then weigh alike, and no copy of the data is made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from drolearn import _kernels
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
+from drolearn.smooth import Bend, smoothed
 from drolearn.worst_case import WorstCase, thread_count, worst_case
 
-__all__ = ["Evaluation", "Problem"]
+__all__ = ["Evaluation", "Groups", "Problem"]
 
 Array = NDArray[np.float64]
 Scaling = Literal["exact", "draws", "none"]
@@ -36,7 +37,7 @@ _SLABS = 16
 # Fewer numbers than this are not worth cutting up.
 _SLABS_FROM = 1 << 18
 # Columns are measured on rows that hold about this many numbers.
-_MEASURED = 20_000_000
+_MEASURED = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +49,37 @@ class Evaluation:
     slopes: Array
     worst: WorstCase
     value: float
+    shares: Array
+    """Worst-case weights of what the ball moves: rows, or groups."""
+    bend: Bend | None
+    """How these weights follow the losses, where that was asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Groups of rows: whose row it is, what share each has, and how rows share its weight."""
+
+    of: NDArray[np.int64]
+    shares: Array
+    inside: Array
+
+    @staticmethod
+    def make(of: NDArray[np.int64], base: Array) -> Groups:
+        """Groups of rows with base weights, which are equal if there are none."""
+        weights = base / base.sum() if base.size else np.full(of.size, 1.0 / of.size)
+        shares = np.bincount(of, weights).astype(np.float64)
+        # A group without weight has no share to move.
+        inside = np.where(weights > 0.0, weights, 0.0)
+        inside /= np.where(shares > 0.0, shares, 1.0)[of]
+        return Groups(of, shares, inside)
+
+    def means(self, z: Array) -> Array:
+        """The mean loss of each group."""
+        return np.bincount(self.of, self.inside * z, self.shares.size).astype(np.float64)
+
+    def spread(self, each: WorstCase) -> WorstCase:
+        """A worst case of groups as one of rows."""
+        return replace(each, weights=each.weights[self.of] * self.inside)
 
 
 class Problem:
@@ -62,6 +94,9 @@ class Problem:
     base : array of shape (n,), or of length 0 for equal weights
     loss, divergence, rho, l2, intercept
         As in :func:`drolearn.solver.solve`.
+    groups : array of shape (n,), optional
+        The number of each row's group: the ball then moves the shares of the groups, and rows
+        keep their weights within them.
     scaling : {"exact", "draws", "none"}
         The coordinates to walk in: those that suit exact solvers, those that suit draws of
         some rows, or those of the data as they are.
@@ -80,6 +115,7 @@ class Problem:
         rho: float,
         l2: float,
         intercept: bool,
+        groups: NDArray[np.int64] | None = None,
         scaling: Scaling = "exact",
         n_jobs: int | None = None,
     ) -> None:
@@ -88,6 +124,7 @@ class Problem:
         self.y, self.base = _frozen(y), _frozen(base)
         self.loss, self.divergence = loss, divergence
         self.rho, self.l2, self.intercept = rho, l2, intercept
+        self.groups = None if groups is None else Groups.make(groups, self.base)
         self.scaling: Scaling = scaling
         self.n_jobs = n_jobs
         self._source = X
@@ -138,16 +175,18 @@ class Problem:
         Draws of few rows see a rare column seldom, and its noise the more: D = 1/(root mean
         square × largest size) makes its steps longer, but not as long.
         """
-        rows = some_rows(self.n, int(_MEASURED / self.row_size))
+        all_rows = np.flatnonzero(self.base) if self.base.size else np.arange(self.n)
+        rows = all_rows[some_rows(all_rows.size, int(_MEASURED / self.row_size))]
         found = self._measure(rows)
-        if rows.size < self.n and self.X is not None and not found[1][:-1].all():
+        if rows.size < all_rows.size and self.X is not None and not found[1][:-1].all():
             # A column that is constant on some rows need not be so on all.
-            found = self._measure(np.arange(self.n))
+            found = self._measure(all_rows)
         return found
 
     def _measure(self, rows: NDArray[np.int64]) -> tuple[Array, Array, float]:
         mean = np.zeros(self.d)
-        total, square, largest = _kernels.column_moments(self.X, self.csr, rows, self.d)
+        total, square, largest = _kernels.column_moments(self.X, self.csr, self.base, rows, self.d)
+        weight = float(self.base[rows].sum()) if self.base.size else float(rows.size)
         if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
             wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
             raise ValueError(
@@ -155,12 +194,18 @@ class Problem:
                 f"Column {wrong} goes up to {largest[wrong]:.3g}: change its unit."
             )
         if self.X is not None and self.intercept and self.scaling != "none":
-            mean = total / rows.size
-            square, largest = _kernels.centred_moments(self.X, rows, mean)
+            mean = total / weight
+            square, largest = _kernels.centred_moments(self.X, self.base, rows, mean)
+        elif self.intercept and self.scaling == "exact":
+            # Sums of squares of sparse columns about their mean, where rounding leaves any;
+            # steps of draws would have to touch all columns.
+            about = square - total * (total / weight)
+            mean = np.where(about > 1e-8 * square, total / weight, 0.0)
+            square = np.where(about > 1e-8 * square, about, square)
         if self.scaling == "none":
             scale = np.append(np.ones(self.d), float(self.intercept))
-            return np.zeros(self.d), scale, float(square.sum() / rows.size) + self.intercept
-        rms = np.sqrt(square / rows.size)
+            return np.zeros(self.d), scale, float(square.sum() / weight) + self.intercept
+        rms = np.sqrt(square / weight)
         # What is left of a constant column is rounding.
         rms[rms <= 1e-13 * abs(mean)] = 0.0
         if self.scaling == "draws":
@@ -184,7 +229,7 @@ class Problem:
     @cached_property
     def stretch(self) -> float:
         """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
-        part = self.subset(some_rows(self.n, 4096))
+        part = self.subset(some_rows(self.n, 4096 if self.csr is None else 1024))
         part.m, v = 1, np.random.default_rng(0).standard_normal(self.d + 1)
         largest = 0.0
         for _ in range(12):
@@ -268,10 +313,10 @@ class Problem:
             total[:, -1] = 0.0
         return total
 
-    def evaluate(self, scores: Array, rho: float | None = None) -> Evaluation:
+    def evaluate(self, scores: Array, rho: float | None = None, epsilon: float = 0.0) -> Evaluation:
         """Losses, worst-case weights and robust loss (without penalty) of given scores.
 
-        rho = 0 asks for the plain mean instead.
+        rho = 0 asks for the plain mean instead, and ε > 0 for a loss without corners.
         """
         z, slopes = np.empty(self.n), np.empty(self.n * self.m)
         _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
@@ -279,14 +324,56 @@ class Problem:
         radius = self.rho if rho is None else rho
         # Some divergences have no radius; the mean is the same for all.
         divergence = self.divergence if rho != 0.0 else "chi2"
-        worst = worst_case(z, radius, divergence, base, n_jobs=self.n_jobs)
-        return Evaluation(scores, z, slopes, worst, worst.value)
+        groups = self.groups if radius > 0.0 else None
+        if epsilon > 0.0:
+            what = (z, self.base) if groups is None else (groups.means(z), groups.shares)
+            worst, bend = smoothed(what[0], radius, self.divergence, what[1], epsilon)
+        elif groups is None:
+            worst, bend = worst_case(z, radius, divergence, base, n_jobs=self.n_jobs), None
+        else:
+            worst, bend = worst_case(groups.means(z), radius, divergence, groups.shares), None
+        rows = worst if groups is None else groups.spread(worst)
+        return Evaluation(scores, z, slopes, rows, worst.value, worst.weights, bend)
+
+    def group_gradients(self, at: Evaluation) -> Array:
+        """Scaled gradients of the mean loss of each group, one row for each; for one score."""
+        groups = self.groups
+        if groups is None:
+            raise RuntimeError("There are no groups.")
+        u = groups.inside * at.slopes
+        return np.array(
+            [
+                self.scaled_gradient(self.data_gradient(np.where(groups.of == g, u, 0.0)))
+                for g in range(groups.shares.size)
+            ]
+        )
 
     def gradient(self, at: Evaluation) -> Array:
         """∇R = Σ p* ∇l, without penalty, of shape (m, d + 1)."""
         u = at.slopes
         u = u * (at.worst.weights if self.m == 1 else np.repeat(at.worst.weights, self.m))
         return self.data_gradient(u)
+
+    @cached_property
+    def level(self) -> float:
+        """The mean loss of a model that is told nothing, or the mean of y if it may be constant."""
+        weights = self.base / self.base.sum() if self.base.size else np.full(self.n, 1.0 / self.n)
+        constant = 0.0
+        if self.loss.of == "residual" and self.intercept:
+            constant = float(weights @ self.y)
+        z, slopes = np.empty(self.n), np.empty(self.n * self.m)
+        scores = np.full(self.n * self.m, constant)
+        _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
+        return abs(float(weights @ z))
+
+    def unit(self, value: float) -> float:
+        """What accuracies are relative to: the value, unless hardly anything is left of it.
+
+        Where classes can be told apart without error the loss falls for ever, ever more slowly;
+        numbers that are fitted without error leave nothing but rounding.
+        """
+        floor = 1e-8 if self.loss.of == "residual" else 1e-3
+        return max(abs(value), floor * self.level, 1e-300)
 
     def objective(self, theta: Array) -> float:
         """F(θ), penalty included."""
@@ -307,6 +394,10 @@ class Problem:
         if self.csr is not None:
             _kernels.gram_sparse(self.csr, h, 0, self.n, root_scale, total)
             total += np.tril(total, -1).T
+            # From columns as they are to columns about their mean.
+            shift = np.append(mean * root_scale[:-1], 0.0)
+            total -= np.outer(shift, total[-1]) + np.outer(total[-1], shift)
+            total += total[-1, -1] * np.outer(shift, shift)
             for k, u in enumerate(extra):
                 columns[:, k] = self.scaled_gradient(self.data_gradient(u))
         else:

@@ -20,34 +20,34 @@ A :class:`~drolearn.gradient.Method` may stand in place of a name.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import math
 import os
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _kernels
-from drolearn.descent import Constant, Decay, History, State, Step, descend
-from drolearn.divergence import Divergence, as_divergence
+from drolearn.descent import History, State, Step, descend
+from drolearn.divergence import Divergence
 from drolearn.exact import can_newton, minimise
-from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel, as_count
-from drolearn.loss import Loss, as_loss
+from drolearn.gradient import Method, as_count
+from drolearn.inputs import as_problem, as_start
+from drolearn.loss import Loss
 from drolearn.problem import Evaluation, Problem
-from drolearn.worst_case import WorstCase, as_base, as_radius, without_dust
+from drolearn.recipe import SOLVERS, Recipe, as_solver, as_state, choose, make_recipe
+from drolearn.worst_case import WorstCase
 
-__all__ = ["SOLVERS", "Solution", "solve"]
+__all__ = ["SOLVERS", "Solution", "run", "solve"]
 
 Array = NDArray[np.float64]
+Watch = Callable[[History, Callable[[], Array]], bool]
 
-SOLVERS = ("auto", "exact", "newton", "lbfgs", "gssg", "gssg-anchor", "pssg", "fsg", "sgd", "erm")
+_EXACT = ("auto", "exact", "newton", "lbfgs", "erm")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +79,9 @@ class Solution:
         Samples, CPU seconds, value, gradient norm and step size on the way.
     state : State or None
         What a stochastic method needs to go on.
+    ending : str
+        The same in one word: "converged", "corner", "stuck", "uncertified", "exhausted" or "done"
+        (all passes made), "lost", "stopped" (by the callback) or "interrupted" (Ctrl-C).
     """
 
     coef: Array
@@ -93,18 +96,7 @@ class Solution:
     passes: float
     history: History = field(repr=False)
     state: State | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """A stochastic method with its habits."""
-
-    method: Method
-    step: Step
-    clip: float
-    average: bool
-    anchor_every: float
-    tune: bool
+    ending: str = ""
 
 
 def solve(
@@ -117,6 +109,7 @@ def solve(
     l2: float = 0.0,
     fit_intercept: bool = True,
     sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     solver: str | Method = "auto",
     max_iter: float = 100,
     tol: float | None = 1e-6,
@@ -148,11 +141,15 @@ def solve(
         Whether the scores have a constant.
     sample_weight : array-like of shape (n,), optional
         Base weights of the rows.
+    groups : array-like of shape (n,), optional
+        Names of the groups that rows belong to: the ball then moves the shares of the groups
+        and not single rows; one that holds all shares minimises the worst group's loss.  For
+        exact solvers.
     solver : str or Method
         See the table above.  The radius of a Method is replaced by `rho`.
     max_iter : float
-        Passes over the data: rows drawn at most, divided by n.  An iteration of an exact
-        solver, which reads the data twice, counts as one.
+        Passes over the data: rows drawn at most, divided by n.  A gradient of all rows, which
+        is what exact solvers take for a step, counts as one.
     tol : float or None
         Relative accuracy: exact solvers end when the gap to the optimum is estimated to be
         below tol × value, stochastic ones when a pass brings less than that.  None uses up
@@ -194,12 +191,57 @@ def solve(
     >>> round(found.value, 4)
     0.6293
     """
+    if isinstance(solver, str) and solver == "erm":
+        rho, divergence = 0.0, "chi2"
+    problem = as_problem(
+        X,
+        y,
+        rho=rho,
+        divergence=divergence,
+        loss=loss,
+        l2=l2,
+        fit_intercept=fit_intercept,
+        sample_weight=sample_weight,
+        groups=groups,
+        n_jobs=n_jobs,
+    )
+    return run(
+        problem,
+        as_start(problem, start),
+        solver=solver,
+        max_iter=max_iter,
+        tol=tol,
+        step_size=step_size,
+        batch_size=batch_size,
+        average=average,
+        tame=tame,
+        random_state=random_state,
+        watch=None if callback is None else lambda history, _: bool(callback(history)),
+        checkpoint=checkpoint,
+    )
+
+
+def run(
+    problem: Problem,
+    theta: Array,
+    *,
+    solver: str | Method,
+    max_iter: float,
+    tol: float | None,
+    step_size: str | float | Step,
+    batch_size: int,
+    average: bool | None,
+    tame: bool,
+    random_state: Any,
+    watch: Watch | None,
+    checkpoint: str | os.PathLike[str] | None,
+) -> Solution:
+    """`solve` for a problem that was made before.
+
+    `watch` is called with the history and a function that gives the model, after every look.
+    """
     began = time.process_time()
-    kind, name = _as_solver(solver)
-    problem, theta = _as_problem(
-        X, y, rho, divergence, loss, l2, fit_intercept, sample_weight, start, n_jobs,
-        plain=name == "erm",
-    )  # fmt: skip
+    kind, name = as_solver(solver)
     if not (isinstance(max_iter, int | float | np.number) and 0.0 < max_iter < math.inf):
         raise ValueError(
             f"The 'max_iter' parameter must be a positive, finite number of passes. "
@@ -210,109 +252,49 @@ def solve(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )
     as_count("batch_size", batch_size)
+    _warn_of_all_weights(problem)
+    if problem.groups is not None and name not in _EXACT:
+        raise ValueError(
+            f"With groups, the 'solver' parameter must be one of {', '.join(map(repr, _EXACT))}. "
+            f"Got {name!r} instead: methods that draw rows cannot tell the loss of a group."
+        )
     if name == "auto":
-        name = _choose(problem, 1e-6 if tol is None else tol, float(max_iter))
+        name = choose(problem, 1e-6 if tol is None else tol, float(max_iter))
     if name == "erm":
         name = "exact"
     if name == "newton" and not can_newton(problem):
         raise ValueError(
-            f"solver='newton' needs one score, a strictly convex divergence and at most 2000 "
-            f"columns. Got {problem.m} scores, {problem.divergence!r} and {problem.d} columns; "
-            f"solver='lbfgs' takes them all."
+            f"solver='newton' needs one score, a strictly convex divergence, at most 2000 columns "
+            f"and, with groups, at most 100. Got {problem.m} scores, {problem.divergence!r} and "
+            f"{problem.d} columns; solver='lbfgs' takes them all."
         )
     if name in ("exact", "newton", "lbfgs"):
         if checkpoint is not None:
             warnings.warn(
                 f"Exact solvers (here {name!r}) do not write checkpoints: the 'checkpoint' "
                 f"parameter has no effect.",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return _solve_exactly(problem, name, theta, max_iter, tol, callback, began)
+        return _solve_exactly(problem, name, theta, max_iter, tol, watch, began)
     problem.scaling = "draws" if isinstance(step_size, str) else "none"
-    recipe = _recipe(problem, kind, name, batch_size, step_size, average, tame)
+    recipe = make_recipe(problem, kind, name, batch_size, step_size, average, tame)
     # What cannot move (no intercept, constant columns) starts at zero.
     theta = problem.to_model(problem.from_model(theta))
-    state = _as_state(problem, recipe, theta, random_state, checkpoint)
-    return _solve_by_draws(problem, name, recipe, state, max_iter, tol, callback, checkpoint)
+    state = as_state(problem, recipe, theta, random_state, checkpoint)
+    return _solve_by_draws(problem, name, recipe, state, max_iter, tol, watch, checkpoint)
 
 
-# -- which method ----------------------------------------------------------------------
-
-
-def _choose(problem: Problem, tol: float, max_iter: float) -> str:
-    """Draws where they are cheaper than a few passes over all rows, else an exact solver.
-
-    Draws come close in some hundred thousand rows, however many there are, and need ten times
-    as many for the next digit; exact solvers read all rows some 40 times, and only a few times
-    more for all other digits.  With fewer rows than 200,000 they take about a second, and prove
-    what they have found.
-    """
-    n = problem.n
-    passes = max(0.5, 3e5 / n) * (1e-3 / tol)
-    exact = 20.0 if can_newton(problem) else 40.0 - 10.0 * math.log10(tol)
-    worth = n >= 200_000 and tol >= 1e-4 and passes <= max_iter and 3.0 * passes < exact
-    return "gssg" if worth and problem.divergence.strictly_convex else "exact"
-
-
-def _recipe(
-    problem: Problem,
-    given: Method | None,
-    name: str,
-    batch: int,
-    step_size: str | float | Step,
-    average: bool | None,
-    tame: bool,
-) -> _Recipe:
-    n, rho = problem.n, problem.rho
-    anchored = name == "gssg-anchor"
-    method = given
-    if method is None:
-        if name == "sgd":
-            method = Fixed(n, batch, rho=rho)
-        elif name == "pssg":
-            method = Growing(n, batch, rho=rho)
-        elif name == "fsg":
-            method = Full(n, rho=rho)
-        else:
-            fire = 0.3 if anchored else 0.1
-            method = Multilevel(n, base=min(batch, n), fire=fire, rho=rho)
-    if method.n != n:
-        raise ValueError(f"The draws are for {method.n} rows, but X has {n}.")
-    if method.rho != rho:
-        method = replace(method, rho=rho)
-    multilevel = isinstance(method, Multilevel)
-    tune = isinstance(method, Multilevel) and method.r == "auto"
-    if isinstance(method, Multilevel) and tame and not anchored and method.warm == 0:
-        method = replace(method, warm=2000)
-    steady = anchored or isinstance(method, Full | Growing)
-    if isinstance(step_size, str):
-        if step_size != "auto":
-            raise ValueError(
-                f"The 'step_size' parameter must be 'auto', a positive number or a function of "
-                f"the step. Got {step_size!r} instead."
-            )
-        rows = n if isinstance(method, Full) else float(batch)
-        # Robust losses turn faster than plain ones, the more the larger the ball.
-        ball = 1.0 + 2.0 * min(rho, 10.0) / problem.divergence.curvature
-        length = (1.0 if anchored else 0.5) / (problem.smoothness(rows) * ball)
-        step: Step = Constant(length) if steady else Decay(length, 2000.0)
-    elif callable(step_size):
-        step = step_size
-    else:
-        if isinstance(step_size, bool) or not 0.0 < float(step_size) < math.inf:
-            raise ValueError(
-                f"The 'step_size' parameter must be 'auto', a positive number or a function of "
-                f"the step. Got {step_size!r} instead."
-            )
-        step = Constant(float(step_size))
-    return _Recipe(
-        method,
-        step,
-        1.0 if multilevel and tame and not anchored else math.inf,
-        (not steady) if average is None else bool(average),
-        2.0 * n if anchored else math.inf,
-        tune,
-    )
+def _warn_of_all_weights(problem: Problem) -> None:
+    """Tell who may not know that the ball holds all weights; with groups it is a way to go."""
+    largest = problem.divergence.maximum(1.0 / problem.n)
+    bounded = largest > 0.0 and problem.divergence.name != "cvar"
+    if bounded and problem.rho >= largest and problem.groups is None:
+        warnings.warn(
+            f"rho = {problem.rho:.6g} is at least {largest:.6g}, the largest "
+            f"{problem.divergence.name!r} divergence there is for {problem.n} rows: the ball "
+            f"holds all weights, and the robust loss is the largest single loss.",
+            stacklevel=4,
+        )
 
 
 # -- running it ------------------------------------------------------------------------
@@ -324,19 +306,19 @@ def _solve_exactly(
     theta: Array,
     max_iter: float,
     tol: float | None,
-    callback: Callable[[History], Any] | None,
+    watch: Watch | None,
     began: float,
 ) -> Solution:
     history = History()
 
-    def watch(iteration: int, v: Array, value: float, norm: float) -> bool:
+    def look(iteration: int, v: Array, value: float, norm: float) -> bool:
         seconds = time.process_time() - began
-        history.add(2.0 * problem.n * (iteration + 1), seconds, value, norm, math.nan)
-        return bool(callback is not None and callback(history))
+        history.add(problem.n * (iteration + 1), seconds, value, norm, math.nan)
+        return watch is not None and watch(history, lambda: problem.to_model(v))
 
-    found = minimise(problem, name, theta, tol or 1e-14, math.ceil(max_iter), watch)
+    found = minimise(problem, name, theta, tol or 1e-14, math.ceil(max_iter), look)
     name = found.direction
-    size = f"relative gap {found.gap / max(abs(found.value), 1e-300):.1e}"
+    size = f"relative gap {found.gap / problem.unit(found.value):.1e}"
     if math.isnan(found.gap):
         size = f"gradient norm {found.gradient_norm:.1e}"
     sentence = {
@@ -349,21 +331,22 @@ def _solve_exactly(
         f"no more than a {size} is certified.",
         "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}).",
         "stopped": f"Stopped after {found.iterations} iterations of {name} ({size}).",
+        "interrupted": f"Interrupted after {found.iterations} iterations of {name} ({size}).",
     }[found.reason]
     return _solution(
         problem, found.theta, found.gap, found.gradient_norm, found.converged, sentence, name,
-        2.0 * (found.iterations + 1), history, None, found.at,
+        found.iterations + 1.0, history, None, found.reason, found.at,
     )  # fmt: skip
 
 
 def _solve_by_draws(
     problem: Problem,
     name: str,
-    recipe: _Recipe,
+    recipe: Recipe,
     state: State,
     max_iter: float,
     tol: float | None,
-    callback: Callable[[History], Any] | None,
+    watch: Watch | None,
     checkpoint: str | os.PathLike[str] | None,
 ) -> Solution:
     ending = descend(
@@ -377,7 +360,7 @@ def _solve_by_draws(
         anchor_every=recipe.anchor_every,
         tune=recipe.tune,
         tol=tol,
-        watch=lambda state: bool(callback is not None and callback(state.history)),
+        watch=lambda state: watch is not None and watch(state.history, lambda: state.best),
         checkpoint=checkpoint,
     )
     tally = state.tally
@@ -390,13 +373,15 @@ def _solve_by_draws(
         f"{steps} steps.",
         "stopped": f"Stopped after {passes:.3g} passes and {steps} steps of {name}; this is the "
         f"best model so far.",
+        "interrupted": f"Interrupted after {passes:.3g} passes and {steps} steps of {name}; this "
+        f"is the best model so far.",
         "lost": f"The loss left all bounds after {steps} steps of {name}, so the step size is "
         f"too large: use step_size='auto' or a smaller one; this is the best model before that.",
     }[ending]
     return _solution(
         problem, state.best, math.nan, float(tally[_kernels.BASE_NORM]),
         ending == "converged" or (ending == "done" and tol is None), sentence, name, passes,
-        state.history, state,
+        state.history, state, ending,
     )  # fmt: skip
 
 
@@ -411,6 +396,7 @@ def _solution(
     passes: float,
     history: History,
     state: State | None,
+    ending: str,
     at: Evaluation | None = None,
 ) -> Solution:
     if at is None:
@@ -429,173 +415,5 @@ def _solution(
         passes,
         history,
         state,
-    )
-
-
-# -- what may be given -----------------------------------------------------------------
-
-
-def _as_solver(solver: str | Method) -> tuple[Method | None, str]:
-    if isinstance(solver, Method):
-        return solver, type(solver).__name__
-    if isinstance(solver, str) and solver in SOLVERS:
-        return None, solver
-    close = difflib.get_close_matches(str(solver), SOLVERS, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(
-        f"The 'solver' parameter must be one of {', '.join(map(repr, SOLVERS))}, or a Method. "
-        f"Got {solver!r} instead.{hint}"
-    )
-
-
-def _as_problem(
-    X: Any,
-    y: ArrayLike,
-    rho: float,
-    divergence: str | Divergence,
-    loss: str | Loss,
-    l2: float,
-    fit_intercept: bool,
-    sample_weight: ArrayLike | None,
-    start: ArrayLike | None,
-    n_jobs: int | None,
-    plain: bool,
-) -> tuple[Problem, Array]:
-    from sklearn.utils import check_array, check_consistent_length
-
-    kind, form, radius = as_divergence(divergence), as_loss(loss), as_radius(rho)
-    kinds: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
-    X = check_array(X, **kinds)
-    n = X.shape[0]
-    check_consistent_length(X, y)
-    labels = _as_labels(y, form)
-    if not isinstance(X, np.ndarray) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    base = np.empty(0)
-    if sample_weight is not None:
-        base = as_base(sample_weight, n, "sample_weight")
-    base = without_dust(kind, base)
-    if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
-        raise ValueError(
-            f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
-        )
-    if plain:
-        kind, radius = as_divergence("chi2"), 0.0
-    largest = kind.maximum(1.0 / n)
-    if radius >= largest > 0.0 and kind.name != "cvar":
-        warnings.warn(
-            f"rho = {radius:.6g} is at least {largest:.6g}, the largest {kind.name!r} divergence "
-            f"there is for {n} rows: the ball holds all weights, and the robust loss is the "
-            f"largest single loss.",
-            stacklevel=3,
-        )
-    problem = Problem(
-        X,
-        labels,
-        base,
-        loss=form,
-        divergence=kind,
-        rho=radius,
-        l2=float(l2),
-        intercept=bool(fit_intercept),
-        n_jobs=n_jobs,
-    )
-    theta = problem.zeros()
-    if start is not None:
-        given = np.asarray(start, dtype=np.float64)
-        if given.size != theta.size or not np.isfinite(given).all():
-            raise ValueError(
-                f"The 'start' parameter must hold {theta.size} finite numbers, the intercept "
-                f"last. Got an array of shape {given.shape} instead."
-            )
-        theta[:] = given.reshape(theta.shape)
-    return problem, theta
-
-
-def _as_labels(y: ArrayLike, loss: Loss) -> Array:
-    from sklearn.utils import column_or_1d
-    from sklearn.utils.validation import _check_y
-
-    if loss.of == "residual":
-        return np.ascontiguousarray(_check_y(y, y_numeric=True), dtype=np.float64)
-    labels = column_or_1d(y)
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError(
-            f"The 'y' parameter must not hold NaN or infinity. "
-            f"Got {int((~np.isfinite(labels)).sum())} of them."
-        )
-    classes, places = np.unique(labels, return_inverse=True)
-    if classes.size < 2:
-        raise ValueError(
-            f"The 'y' parameter must have at least two classes. Got one class instead: "
-            f"{classes[0]}."
-        )
-    if loss.of == "classes":
-        return places.astype(np.float64)
-    if classes.size > 2:
-        raise ValueError(
-            f"The 'y' parameter must have two classes for loss={loss.name!r}. Got "
-            f"{classes.size} instead; loss='multinomial' takes any number."
-        )
-    return np.where(places == 1, 1.0, -1.0)
-
-
-def _as_state(
-    problem: Problem,
-    recipe: _Recipe,
-    theta: Array,
-    random_state: Any,
-    checkpoint: str | os.PathLike[str] | None,
-) -> State:
-    if checkpoint is None:
-        return State.new(theta, _as_generator(random_state))
-    path = Path(checkpoint)
-    if not path.parent.is_dir():
-        raise ValueError(
-            f"The 'checkpoint' parameter must name a file in a folder that exists. "
-            f"Got {str(path)!r} instead."
-        )
-    fingerprint = _fingerprint(problem, recipe)
-    if not path.exists():
-        state = State.new(theta, _as_generator(random_state))
-        state.fingerprint = fingerprint
-        return state
-    state = State.load(path)
-    if state.fingerprint != fingerprint or state.theta.shape != theta.shape:
-        raise ValueError(
-            f"The checkpoint {str(path)!r} belongs to other data or other settings: delete it to "
-            f"start anew."
-        )
-    return state
-
-
-def _fingerprint(problem: Problem, recipe: _Recipe) -> str:
-    """What a state must have in common with a problem to go on with it."""
-    content = hashlib.blake2b(digest_size=16)
-    settings = (
-        problem.n, problem.d, problem.m, problem.loss, problem.divergence, problem.rho, problem.l2,
-        problem.intercept, problem.scaling, recipe.method, recipe.average, recipe.clip,
-        recipe.anchor_every,
-    )  # fmt: skip
-    content.update(repr(settings).encode())
-    content.update(problem.y.tobytes())
-    content.update(problem.base.tobytes())
-    for numbers in problem.columns[:2]:
-        content.update(numbers.tobytes())
-    return content.hexdigest()
-
-
-def _as_generator(random_state: Any) -> np.random.Generator:
-    """A generator of its own; one that was given moves on."""
-    if isinstance(random_state, np.random.Generator):
-        return np.random.default_rng(int(random_state.integers(2**62)))
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(int(random_state.randint(2**31 - 1)))
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if random_state is None or (whole and random_state >= 0):
-        return np.random.default_rng(random_state)
-    raise ValueError(
-        f"The 'random_state' parameter must be None, an integer of at least 0, a Generator or a "
-        f"RandomState. Got {random_state!r} instead."
+        ending,
     )

@@ -1,0 +1,664 @@
+"""Robust linear models for scikit-learn: thin faces over `solver.run`.
+
+They hold no algorithm of their own: parameters and data are checked in scikit-learn's way,
+a problem is made of them, and what the solver found becomes attributes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import compute_sample_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from drolearn import _kernels
+from drolearn.descent import History
+from drolearn.divergence import NAMES, Divergence, as_divergence
+from drolearn.gradient import Method
+from drolearn.inputs import as_groups, as_start, make_problem
+from drolearn.loss import Loss, as_loss
+from drolearn.problem import Groups, Problem
+from drolearn.recipe import SOLVERS
+from drolearn.solver import Solution, Watch, run
+from drolearn.worst_case import WorstCase, worst_case
+
+__all__ = ["RobustClassifier", "RobustLinear", "RobustRegressor"]
+
+Array = NDArray[np.float64]
+_KINDS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What was given to fit, checked: y as it came, and as the loss wants it."""
+
+    X: Any
+    y: NDArray[Any]
+    labels: Array
+    weights: Array | None
+
+
+class RobustLinear(CallbackSupportMixin, BaseEstimator):
+    """What robust linear classifiers and regressors have in common."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "divergence": [StrOptions(set(NAMES)), Divergence],
+        "l2": [Interval(Real, 0, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "solver": [StrOptions(set(SOLVERS)), Method],
+        "max_iter": [Interval(Real, 0, None, closed="neither")],
+        "tol": [Interval(Real, 0, 1, closed="neither"), None],
+        "step_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), callable],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "average": ["boolean"],
+        "random_state": ["random_state", np.random.Generator],
+        "warm_start": ["boolean"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    rho: Any
+    divergence: Any
+    loss: Any
+    l2: float
+    fit_intercept: bool
+    solver: Any
+    max_iter: float
+    tol: float | None
+    step_size: Any
+    batch_size: int
+    average: bool
+    random_state: Any
+    warm_start: bool
+    n_jobs: int | None
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # -- what subclasses say -----------------------------------------------------------
+
+    def _loss(self) -> Loss:
+        """The loss for the data that was given to fit."""
+        raise NotImplementedError
+
+    def _labels(self, y: Any) -> Array:
+        """Labels of new data as the loss wants them."""
+        raise NotImplementedError
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        """Check what was given to fit."""
+        raise NotImplementedError
+
+    def _fit(self, data: Data, groups: Any, rho: Any, context: Any = None) -> Self:
+        """Make a problem, solve it, keep what was found.
+
+        The context is that of the whole fit, unless this is only a part of it.
+        """
+        X, weights = data.X, data.weights
+        whole, told = context is None, self._told(data)
+        if whole:
+            context = self._init_callback_context(max_subtasks=math.ceil(self.max_iter))
+            context.call_on_fit_task_begin(**told)
+        codes, self.groups_ = None, None
+        if groups is not None:
+            self.groups_, codes = as_groups(groups, X.shape[0])
+        self.rho_ = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
+        plain = isinstance(self.solver, str) and self.solver == "erm"
+        problem = make_problem(
+            X,
+            data.labels,
+            weights,
+            codes,
+            rho=0.0 if plain else self.rho_,
+            divergence=as_divergence("chi2" if plain else self.divergence),
+            loss=self._loss(),
+            l2=self.l2,
+            fit_intercept=self.fit_intercept,
+            n_jobs=self.n_jobs,
+        )
+        found = run(
+            problem,
+            self._start(problem),
+            solver=self.solver,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            step_size=self.step_size,
+            batch_size=int(self.batch_size),
+            average=None if self.average else False,
+            tame=True,
+            random_state=self.random_state,
+            watch=self._watch(data, context),
+            checkpoint=None,
+        )
+        self._keep(problem, found, X.dtype)
+        if whole:
+            context.call_on_fit_task_end(**told, reconstruction_attributes={})
+        if found.ending == "interrupted":  # the best model so far is kept
+            raise KeyboardInterrupt
+        if self.tol is not None and not found.converged and found.ending != "stopped":
+            warnings.warn(found.status, ConvergenceWarning, stacklevel=4)
+        return self
+
+    def _start(self, problem: Problem) -> Array:
+        """Zeros, or the last model if it fits."""
+        start = as_start(problem, None)
+        if self.warm_start and hasattr(self, "coef_"):
+            last = np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)])
+            if last.shape == start.shape:
+                start[:] = last
+        return start
+
+    def _attributes(self, theta: Array, dtype: Any) -> dict[str, Any]:
+        """Coefficients and intercept of a model."""
+        return {"coef_": theta[:, :-1].astype(dtype), "intercept_": theta[:, -1].astype(dtype)}
+
+    def _keep(self, problem: Problem, found: Solution, dtype: Any) -> None:
+        theta = np.column_stack([np.atleast_2d(found.coef), np.atleast_1d(found.intercept)])
+        for name, value in self._attributes(theta, dtype).items():
+            setattr(self, name, value)
+        self.robust_loss_ = found.worst.value
+        self.objective_ = found.value
+        self.gap_ = found.gap
+        self.worst_case_weights_ = found.worst.weights
+        self.group_weights_ = None
+        if problem.groups is not None:
+            self.group_weights_ = np.bincount(problem.groups.of, found.worst.weights)
+        self.history_, self.status_ = found.history, found.status
+        self.solver_, self.converged_ = found.solver, found.converged
+        self.n_iter_ = max(1, math.ceil(found.passes))
+
+    def _told(self, data: Data) -> dict[str, Any]:
+        """What callbacks are told about the data."""
+        metadata = None if data.weights is None else {"sample_weight": data.weights}
+        return {"estimator": self, "X": data.X, "y": data.y, "metadata": metadata}
+
+    def _watch(self, data: Data, context: Any) -> Watch | None:
+        """Tell callbacks about every pass over the data, and who asked for it about every look."""
+        told = self._told(data)
+        listening = bool(getattr(self, "_skl_callbacks", None)) and context.max_subtasks != 0
+        if not listening and not self.verbose:
+            return None
+        passes, n = 0, data.X.shape[0]
+
+        def watch(history: History, model: Callable[[], Array]) -> bool:
+            nonlocal passes
+            done = history.samples[-1] / n
+            if self.verbose:
+                print(
+                    f"[{type(self).__name__}] {done:8.2f} passes, robust loss "
+                    f"{history.value[-1]:.6g}, {history.seconds[-1]:.2f} s",
+                    flush=True,
+                )
+            stop = False
+            while listening and not stop and passes < min(done, math.ceil(self.max_iter)):
+                passes += 1
+                each = context.subcontext(task_name="pass")
+                each.call_on_fit_task_begin(**told)
+                stop = each.call_on_fit_task_end(
+                    **told,
+                    reconstruction_attributes=lambda: self._attributes(model(), data.X.dtype),
+                )
+            return stop
+
+        return watch
+
+    # -- using -------------------------------------------------------------------------
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_KINDS)
+        coef = np.atleast_2d(self.coef_)
+        scores = safe_sparse_dot(X, coef.T, dense_output=True) + self.intercept_
+        return scores.ravel() if coef.shape[0] == 1 else scores
+
+    def losses(self, X: Any, y: ArrayLike) -> Array:
+        """The loss of every row, on any data.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Rows.
+        y : array-like of shape (n,)
+            Their labels or numbers.
+
+        Returns
+        -------
+        array of shape (n,)
+        """
+        scores = np.ascontiguousarray(self._scores(X), dtype=np.float64)
+        check_consistent_length(X, y)
+        z, slopes = np.empty(scores.shape[0]), np.empty(scores.size)
+        _kernels.losses_of(self._loss().spec, scores.ravel(), self._labels(y), z, slopes)
+        return z
+
+    def worst_case(
+        self,
+        X: Any,
+        y: ArrayLike,
+        rho: float | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> WorstCase:
+        """How bad could it get on this data? No refit.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Rows.
+        y : array-like of shape (n,)
+            Their labels or numbers.
+        rho : float, optional
+            Radius of the ball; that of the fit if not given.
+        sample_weight : array-like of shape (n,), optional
+            Base weights of the rows.
+        groups : array-like of shape (n,), optional
+            Groups whose shares the ball moves, instead of single rows.
+
+        Returns
+        -------
+        WorstCase
+            Its value is the robust loss, its weights are those of the rows.
+        """
+        z = self.losses(X, y)
+        radius = self.rho_ if rho is None else rho
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, z, dtype=np.float64)
+        if groups is None:
+            return worst_case(z, radius, self.divergence, weights, n_jobs=self.n_jobs)
+        base = np.empty(0) if weights is None else weights
+        parts = Groups.make(as_groups(groups, z.size)[1], base)
+        return parts.spread(worst_case(parts.means(z), radius, self.divergence, parts.shares))
+
+
+class RobustClassifier(ClassifierMixin, RobustLinear):
+    """A linear classifier that is good on the worst reweighting of its data.
+
+    It minimises R(w, c) + l2/2 ‖w‖², where R is the largest mean loss that any weights within
+    a φ-divergence ball of radius ρ about the data give.
+
+    Parameters
+    ----------
+    rho : float or "auto", default=0.1
+        Radius of the ball.  A χ² ball of radius ρ holds every subset of the data with a share
+        of 1/(1 + ρ); 0 is the plain mean.  "auto" is √(d/N), a guideline for radii that cover
+        what the data leave open about their source; it knows nothing about shifts to come.
+    divergence : str or Divergence, default="chi2"
+        The shape of the ball, see :func:`drolearn.worst_case`.
+    loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
+        With more than two classes, "logistic" is the multinomial logistic loss; the others are
+        for two classes.
+    l2 : float, default=0.0
+        Penalty; the intercept is free.  scikit-learn's C is 1/(l2 · N).
+    fit_intercept : bool, default=True
+        Whether the scores have a constant.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes; they multiply the sample weights.
+    solver : str or Method, default="auto"
+        See :mod:`drolearn.solver`; "exact" comes with a certificate, "gssg" reads some rows
+        at a time.
+    max_iter : float, default=100
+        Passes over the data, for every solver: N rows, or the gradient of all, count as one.
+    tol : float or None, default=1e-6
+        Relative accuracy of the robust loss; None makes all passes.
+    step_size : "auto", float or callable, default="auto"
+        Step sizes of stochastic solvers, see :func:`drolearn.solve`.
+    batch_size : int, default=64
+        Rows of a draw of stochastic solvers.
+    average : bool, default=True
+        Whether stochastic solvers that gain from it average their iterates.
+    random_state : int, RandomState, Generator or None, default=None
+        Same number, same bits, for any number of threads.
+    warm_start : bool, default=False
+        Whether the next fit starts from the last model.
+    n_jobs : int or None, default=None
+        Threads for passes over all rows.
+    verbose : int, default=0
+        Whether progress is printed; for a bar, use
+        ``set_callbacks(sklearn.callback.ProgressBar())``.
+
+    Attributes
+    ----------
+    coef_ : array of shape (1, d) or (m, d)
+    intercept_ : array of shape (1,) or (m,)
+    classes_ : array of shape (m,)
+    rho_ : float
+        The radius that was used.
+    robust_loss_ : float
+        R of the model on its training data, without penalty.
+    objective_ : float
+        The same with penalty.
+    worst_case_weights_ : array of shape (n,)
+        Weights of the training rows in their worst reweighting.
+    groups_, group_weights_ : array, or None
+        Names of the groups and their shares in the worst case, if groups were given.
+    gap_ : float
+        No model is better than objective_ − gap_; NaN where nothing is known.
+    history_ : History
+        Samples, CPU seconds, robust loss, gradient norm and step size on the way.
+    status_ : str
+        How it ended, in one sentence.
+    converged_ : bool
+    solver_ : str
+        The method that was used.
+    n_iter_ : int
+        Passes over the data, rounded up.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import RobustClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((400, 3))
+    >>> y = np.where(X[:, 0] + rng.standard_normal(400) > 0, "yes", "no")
+    >>> clf = RobustClassifier(rho=0.1).fit(X, y)
+    >>> clf.converged_, round(clf.robust_loss_, 3)
+    (True, 0.615)
+    >>> round(clf.worst_case(X, y, rho=0.5).value, 3)  # in a larger ball, no refit
+    0.738
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **RobustLinear._parameter_constraints,
+        "loss": [StrOptions({"logistic", "squared-hinge", "smoothed-hinge"}), Loss],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+    }
+
+    classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        rho: float | str = 0.1,
+        *,
+        divergence: str | Divergence = "chi2",
+        loss: str | Loss = "logistic",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        solver: str | Method = "auto",
+        max_iter: float = 100,
+        tol: float | None = 1e-6,
+        step_size: Any = "auto",
+        batch_size: int = 64,
+        average: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rho = rho
+        self.divergence = divergence
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.average = average
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            float32 and float64 are read in place, dense or CSR.
+        y : array-like of shape (n,)
+            Labels of any kind.
+        sample_weight : array-like of shape (n,), optional
+            Base weights of the rows: a row of weight 2 counts like the same row twice.
+        groups : array-like of shape (n,), optional
+            Names of known groups: the ball then moves their shares instead of single rows.  For
+            exact solvers.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(self._prepare(X, y, sample_weight), groups, self.rho)
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        X, y = validate_data(self, X, y, **_KINDS)
+        check_classification_targets(y)
+        self.classes_, places = np.unique(y, return_inverse=True)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+            present = np.unique(places[weights > 0.0])
+            if present.size < self.classes_.size and present.size < 2:
+                raise ValueError(
+                    "The rows of positive weight must have at least two classes. Got "
+                    f"{present.size} instead."
+                )
+        if self.classes_.size < 2:
+            raise ValueError(
+                f"Classifier can't train when only one class is present. The data contains only "
+                f"one class: {self.classes_[0]!r}."
+            )
+        loss = self._loss()
+        if loss.of == "margin" and self.classes_.size > 2:
+            raise ValueError(
+                f"The 'loss' parameter of {type(self).__name__} must be 'logistic' for more than "
+                f"two classes. Got {loss.name!r} for {self.classes_.size} classes instead."
+            )
+        if self.class_weight is not None:
+            own = compute_sample_weight(self.class_weight, y)
+            weights = own if weights is None else weights * own
+        return Data(X, y, _encode(places, loss), weights)
+
+    def _loss(self) -> Loss:
+        loss = as_loss(self.loss)
+        if loss.of == "residual" or (loss.of == "classes" and self.classes_.size == 2):
+            raise ValueError(
+                f"The 'loss' parameter of {type(self).__name__} must be 'logistic' or another loss "
+                f"of the margin. Got {loss.name!r} instead."
+            )
+        if loss.name == "logistic" and self.classes_.size > 2:
+            return as_loss("multinomial")
+        return loss
+
+    def _labels(self, y: Any) -> Array:
+        labels = column_or_1d(y)
+        unknown = np.setdiff1d(labels, self.classes_)
+        if unknown.size:
+            raise ValueError(
+                f"The 'y' parameter must hold labels that {type(self).__name__} was fitted with. "
+                f"Got {unknown[0]!r} instead."
+            )
+        return _encode(np.searchsorted(self.classes_, labels), self._loss())
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores: positive for the second of two classes, or one for each class."""
+        return self._scores(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self._scores(X)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]
+
+    def _has_probabilities(self) -> bool:
+        return as_loss(self.loss).name in ("logistic", "multinomial")
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Probabilities of the classes, for the logistic loss."""
+        scores = self._scores(X)
+        if scores.ndim > 1:
+            return softmax(scores, axis=1)
+        return np.column_stack([expit(-scores), expit(scores)])
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithms of the probabilities, for the logistic loss."""
+        scores = self._scores(X)
+        if scores.ndim > 1:
+            return log_softmax(scores, axis=1)
+        return np.column_stack([log_expit(-scores), log_expit(scores)])
+
+
+class RobustRegressor(RegressorMixin, RobustLinear):
+    """A linear regression that is good on the worst reweighting of its data.
+
+    It minimises R(w, c) + l2/2 ‖w‖², where R is the largest mean loss that any weights within
+    a φ-divergence ball of radius ρ about the data give.
+
+    Parameters
+    ----------
+    rho, divergence, l2, fit_intercept, solver, max_iter, tol, step_size, batch_size, average,\
+ random_state, warm_start, n_jobs, verbose
+        As for :class:`RobustClassifier`.
+    loss : {"squared", "huber"} or Loss, default="squared"
+        "squared" is half the square of the residual; "huber" is straight from 1.35 on, and
+        `Loss.huber` takes other widths.
+
+    Attributes
+    ----------
+    coef_ : array of shape (d,)
+    intercept_ : float
+    rho_, robust_loss_, objective_, worst_case_weights_, groups_, group_weights_, gap_, history_,\
+ status_, converged_, solver_, n_iter_, n_features_in_, feature_names_in_
+        As for :class:`RobustClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import RobustRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 2))
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(300)
+    >>> RobustRegressor(rho=0.5).fit(X, y).coef_.round(2)
+    array([ 1.01, -1.99])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **RobustLinear._parameter_constraints,
+        "loss": [StrOptions({"squared", "huber"}), Loss],
+    }
+
+    def __init__(
+        self,
+        rho: float | str = 0.1,
+        *,
+        divergence: str | Divergence = "chi2",
+        loss: str | Loss = "squared",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        solver: str | Method = "auto",
+        max_iter: float = 100,
+        tol: float | None = 1e-6,
+        step_size: Any = "auto",
+        batch_size: int = 64,
+        average: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rho = rho
+        self.divergence = divergence
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.step_size = step_size
+        self.batch_size = batch_size
+        self.average = average
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model; parameters as for `RobustClassifier.fit`, y numbers."""
+        return self._fit(self._prepare(X, y, sample_weight), groups, self.rho)
+
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        X, y = validate_data(self, X, y, y_numeric=True, **_KINDS)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+        self._loss()
+        return Data(X, y, np.ascontiguousarray(y, dtype=np.float64), weights)
+
+    def _loss(self) -> Loss:
+        loss = as_loss(self.loss)
+        if loss.of != "residual":
+            raise ValueError(
+                f"The 'loss' parameter of {type(self).__name__} must be 'squared', 'huber' or "
+                f"another loss of the residual. Got {loss.name!r} instead."
+            )
+        return loss
+
+    def _labels(self, y: Any) -> Array:
+        return np.ascontiguousarray(column_or_1d(y), dtype=np.float64)
+
+    def _attributes(self, theta: Array, dtype: Any) -> dict[str, Any]:
+        return {"coef_": theta[0, :-1].astype(dtype), "intercept_": dtype.type(theta[0, -1])}
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The expected number of each row."""
+        return self._scores(X)
+
+
+def _encode(places: NDArray[Any], loss: Loss) -> Array:
+    """Numbers of classes as the loss wants them: as they are, or ±1."""
+    return places.astype(np.float64) if loss.of == "classes" else np.where(places == 1, 1.0, -1.0)

@@ -1,0 +1,599 @@
+"""The scikit-learn estimators: scikit-learn's own checks, and what it does not check."""
+
+import pickle
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.callback import ProgressBar, ScoringMonitor
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from drolearn import (
+    CVaR,
+    Loss,
+    Multilevel,
+    RobustClassifier,
+    RobustClassifierCV,
+    RobustRegressor,
+    RobustRegressorCV,
+    worst_case,
+)
+
+# A stochastic solver is exempt where scikit-learn exempts its own.
+_SGD = {
+    "check_sample_weight_equivalence_on_dense_data": "draws of rows, as in SGDClassifier",
+    "check_sample_weight_equivalence_on_sparse_data": "draws of rows, as in SGDClassifier",
+}
+
+
+def _exempt(estimator):
+    return _SGD if estimator.solver == "gssg" else {}
+
+
+@parametrize_with_checks(
+    [
+        RobustClassifier(solver="exact"),
+        RobustRegressor(solver="exact"),
+        RobustClassifierCV(solver="exact"),
+        RobustRegressorCV(solver="exact"),
+        RobustClassifier(),
+        RobustClassifier(solver="gssg", random_state=0),
+        RobustRegressor(solver="gssg", random_state=0),
+    ],
+    expected_failed_checks=_exempt,
+    xfail_strict=False,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:rho = :UserWarning")
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = make_classification(
+        600, 8, n_informative=5, n_redundant=0, n_classes=3, flip_y=0.1, class_sep=0.7,
+        random_state=0,
+    )  # fmt: skip
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def binary(data):
+    X, y = data
+    return X, np.where(y > 0, "yes", "no")
+
+
+# -- against scikit-learn at ρ = 0 -----------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_without_a_ball_it_is_logistic_regression(data, classes, weighted):
+    X, y = data
+    y = y if classes == 3 else y > 0
+    weight = np.random.default_rng(0).random(y.size) if weighted else np.ones(y.size)
+    l2 = 1e-2
+    ours = RobustClassifier(rho=0.0, l2=l2, tol=1e-13, max_iter=500).fit(X, y, weight)
+    theirs = LogisticRegression(C=1.0 / (l2 * weight.sum()), tol=1e-12, max_iter=5000)
+    theirs.fit(X, y, weight)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(ours.predict_log_proba(X), theirs.predict_log_proba(X), atol=1e-5)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_balanced_classes_weigh_as_in_logistic_regression(binary):
+    X, y = binary
+    ours = RobustClassifier(rho=0.0, class_weight="balanced", l2=1e-2, tol=1e-13).fit(X, y)
+    C = 1.0 / (1e-2 * y.size)
+    theirs = LogisticRegression(C=C, class_weight="balanced", tol=1e-12).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+
+
+def test_without_a_ball_it_is_linear_regression(data):
+    X = data[0]
+    y = X @ np.arange(8.0) + np.random.default_rng(0).standard_normal(600)
+    ours = RobustRegressor(rho=0.0, tol=1e-13).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, LinearRegression().fit(X, y).coef_, atol=1e-6)
+    ours = RobustRegressor(rho=0.0, l2=0.1, tol=1e-13).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, Ridge(0.1 * 600).fit(X, y).coef_, atol=1e-6)
+
+
+# -- against cvxpy at ρ > 0 ------------------------------------------------------------
+
+
+def _judge(means, shares, rho):
+    """The χ² worst case of some convex losses, by its dual."""
+    lam, alpha = cp.Variable(), cp.Variable(nonneg=True)
+    squares = [
+        share * cp.quad_over_lin(cp.pos(mean - lam + 2 * alpha), alpha) / 4
+        for mean, share in zip(means, shares, strict=True)
+    ]
+    return lam + alpha * (rho - 1.0) + sum(squares)
+
+
+def test_three_classes_against_the_judge(data):
+    X, y = data[0][:60], data[1][:60]
+    W, c = cp.Variable((8, 3)), cp.Variable(3)
+    f = X @ W + cp.reshape(c, (1, 3), order="C")
+    losses = [cp.log_sum_exp(f[i]) - f[i, y[i]] for i in range(60)]
+    value = _judge(losses, np.full(60, 1 / 60), 0.3) + 0.01 * cp.sum_squares(W)
+    best = cp.Problem(cp.Minimize(value)).solve(solver="CLARABEL")
+    found = RobustClassifier(rho=0.3, l2=0.02, tol=1e-9, max_iter=1000).fit(X, y)
+    assert found.objective_ == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.05, 0.5, 3.0, 100.0])
+def test_groups_against_the_judge(binary, rho):
+    X, y = binary
+    g = np.random.default_rng(0).choice(["a", "b", "c"], y.size, p=[0.7, 0.2, 0.1])
+    X = X + 2.0 * (g == "c")[:, None] * np.sign(X[:, ::-1])
+    w, c = cp.Variable(8), cp.Variable()
+    losses = cp.logistic(-cp.multiply(np.where(y == "yes", 1.0, -1.0), X @ w + c))
+    means = [cp.sum(losses[np.flatnonzero(g == k)]) / (g == k).sum() for k in "abc"]
+    shares = [(g == k).mean() for k in "abc"]
+    value = cp.maximum(*means) if rho > 50 else _judge(means, shares, rho)
+    best = cp.Problem(cp.Minimize(value + 5e-4 * cp.sum_squares(w))).solve(solver="CLARABEL")
+    found = RobustClassifier(rho=rho, l2=1e-3, tol=1e-7).fit(X, y, groups=g)
+    assert found.converged_
+    assert found.objective_ == pytest.approx(best, rel=1e-6)
+    assert found.groups_.tolist() == ["a", "b", "c"]
+    assert found.group_weights_.sum() == pytest.approx(1.0)
+    again = found.worst_case(X, y, groups=g)
+    assert again.value == pytest.approx(found.robust_loss_, rel=1e-9)
+    if rho > 50:
+        own = [found.losses(X, y)[g == k].mean() for k in "abc"]
+        assert found.robust_loss_ == pytest.approx(max(own), rel=1e-9)
+
+
+def test_one_group_for_each_row_is_no_group(binary):
+    X, y = binary
+    plain = RobustClassifier(rho=0.2, tol=1e-9, max_iter=500).fit(X, y)
+    each = RobustClassifier(rho=0.2, tol=1e-9, max_iter=500).fit(X, y, groups=np.arange(y.size))
+    assert each.robust_loss_ == pytest.approx(plain.robust_loss_, rel=1e-8)
+    np.testing.assert_allclose(each.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
+
+
+def test_weights_and_groups_go_together(binary):
+    X, y = binary
+    g = np.arange(y.size) % 3
+    weight = np.random.default_rng(0).integers(0, 3, y.size)
+    some = RobustClassifier(rho=0.5, l2=1e-3, tol=1e-10).fit(X, y, weight, groups=g)
+    rows = np.repeat(np.arange(y.size), weight)
+    same = RobustClassifier(rho=0.5, l2=1e-3, tol=1e-10).fit(X[rows], y[rows], groups=g[rows])
+    assert some.objective_ == pytest.approx(same.objective_, rel=1e-9)
+
+
+def test_a_group_without_weight_changes_nothing(binary):
+    X, y = binary
+    g, weight = np.arange(y.size) % 3, np.ones(y.size)
+    weight[g == 2] = 0.0
+    all_rows = RobustClassifier(rho=0.1, tol=1e-10).fit(X, y, weight, groups=g)
+    some = RobustClassifier(rho=0.1, tol=1e-10).fit(X[g < 2], y[g < 2], groups=g[g < 2])
+    assert all_rows.robust_loss_ == pytest.approx(some.robust_loss_, rel=1e-9)
+    assert all_rows.group_weights_[2] == 0.0
+
+
+# -- what was learnt -------------------------------------------------------------------
+
+
+def test_attributes_agree_with_each_other(binary):
+    X, y = binary
+    clf = RobustClassifier(rho=0.3, l2=1e-2).fit(X, y)
+    again = clf.worst_case(X, y)
+    assert again.value == pytest.approx(clf.robust_loss_)
+    np.testing.assert_allclose(again.weights, clf.worst_case_weights_, atol=1e-9)
+    penalty = 0.5e-2 * float((clf.coef_**2).sum())
+    assert clf.objective_ == pytest.approx(clf.robust_loss_ + penalty)
+    assert 0.0 <= clf.gap_ <= 1e-5
+    assert clf.converged_
+    assert "Converged" in clf.status_
+    assert clf.solver_ in ("lbfgs", "newton")
+    assert clf.history_.value[-1] <= clf.history_.value[0]
+    assert clf.n_iter_ >= 1
+    proba = clf.predict_proba(X)
+    np.testing.assert_allclose(-np.log(proba[np.arange(600), (y == "yes") + 0]), clf.losses(X, y))
+    plain = RobustClassifier(rho=0.0, l2=1e-2).fit(X, y)
+    assert plain.losses(X, y).mean() < clf.losses(X, y).mean()
+    assert plain.worst_case(X, y, rho=0.3).value > clf.robust_loss_
+
+
+def test_worst_case_takes_weights(binary):
+    X, y = binary
+    clf = RobustClassifier().fit(X, y)
+    weight = np.random.default_rng(0).random(y.size)
+    found = clf.worst_case(X, y, rho=0.4, sample_weight=weight)
+    assert found.value == pytest.approx(worst_case(clf.losses(X, y), 0.4, base=weight).value)
+
+
+def test_automatic_radius():
+    X, y = make_classification(400, 16, random_state=0)
+    assert RobustClassifier(rho="auto", l2=1e-3).fit(X, y).rho_ == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("solver", ["gssg", "pssg", "sgd", "fsg", "gssg-anchor", "erm", "lbfgs"])
+def test_all_solvers_fit(binary, solver):
+    X, y = binary
+    clf = RobustClassifier(rho=0.1, solver=solver, tol=None, max_iter=30, random_state=0).fit(X, y)
+    best = RobustClassifier(rho=0.0 if solver == "erm" else 0.1).fit(X, y)
+    assert clf.robust_loss_ <= 1.1 * best.robust_loss_
+    assert clf.score(X, y) > 0.7
+
+
+def test_a_method_may_be_given(binary):
+    X, y = binary
+    method = Multilevel(600, base=32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = RobustClassifier(solver=method, tol=None, max_iter=10, random_state=0).fit(X, y)
+    assert clf.solver_ == "Multilevel"
+
+
+def test_same_seed_same_bits(binary):
+    X, y = binary
+    one, two = (
+        RobustClassifier(solver="gssg", tol=None, max_iter=5, random_state=7, n_jobs=n).fit(X, y)
+        for n in (None, 2)
+    )
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+@pytest.mark.parametrize("loss", ["squared-hinge", "smoothed-hinge", Loss.smoothed_hinge(0.5)])
+def test_losses_without_probabilities(binary, loss):
+    X, y = binary
+    clf = RobustClassifier(loss=loss, l2=1e-3).fit(X, y)
+    assert clf.score(X, y) > 0.7
+    assert not hasattr(clf, "predict_proba")
+
+
+@pytest.mark.parametrize("divergence", ["kl", "hellinger", "total-variation", CVaR(0.7)])
+def test_divergences_converge(binary, divergence):
+    X, y = binary
+    clf = RobustClassifier(0.05, divergence=divergence, l2=1e-3, max_iter=300).fit(X, y)
+    assert clf.converged_
+    assert clf.gap_ <= 1e-5 * clf.objective_
+    worse = RobustClassifier(0.0, l2=1e-3).fit(X, y)
+    cost = 0.5e-3 * float((worse.coef_**2).sum())
+    value = worst_case(worse.losses(X, y), 0.05, divergence).value + cost
+    assert clf.objective_ <= value * (1 + 1e-9)
+
+
+def test_numbers_without_noise_converge(data):
+    X = data[0]
+    for exact in (X.astype(np.float32), X):
+        found = RobustRegressor().fit(exact, 1e6 + exact @ np.arange(8.0, dtype=exact.dtype))
+        assert found.converged_
+        np.testing.assert_allclose(found.coef_, np.arange(8.0), atol=0.1)
+
+
+def test_huber_regression(data):
+    X = data[0]
+    rng = np.random.default_rng(0)
+    y = X @ np.ones(8) + 0.1 * rng.standard_normal(600)
+    y[:20] += 100.0
+    robust = RobustRegressor(rho=0.0, loss="huber").fit(X, y)
+    np.testing.assert_allclose(robust.coef_, 1.0, atol=0.1)
+
+
+# -- containers and habits of scikit-learn ---------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array, sparse.csc_array])
+def test_sparse_gives_the_same(binary, kind):
+    X, y = binary
+    dense = RobustClassifier(tol=1e-10).fit(X, y)
+    other = RobustClassifier(tol=1e-10).fit(kind(X), y)
+    np.testing.assert_allclose(other.coef_, dense.coef_, rtol=1e-3, atol=1e-5)
+    np.testing.assert_array_equal(other.predict(kind(X)), dense.predict(X))
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_keep_their_names(binary, frame):
+    X, y = binary
+    names = [f"x{j}" for j in range(8)]
+    clf = RobustClassifier().fit(frame(dict(zip(names, X.T, strict=True))), y)
+    assert clf.feature_names_in_.tolist() == names
+    np.testing.assert_allclose(clf.coef_, RobustClassifier().fit(X, y).coef_)
+
+
+def test_single_precision_stays(binary):
+    X, y = binary
+    clf = RobustClassifier().fit(X.astype(np.float32), y)
+    assert clf.coef_.dtype == clf.intercept_.dtype == np.float32
+    assert clf.decision_function(X.astype(np.float32)).dtype == np.float32
+    number = RobustRegressor().fit(X.astype(np.float32), X[:, 0])
+    assert number.predict(X.astype(np.float32)).dtype == np.float32
+
+
+def test_memory_maps(binary, tmp_path):
+    X, y = binary
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    np.testing.assert_array_equal(
+        RobustClassifier().fit(mapped, y).coef_, RobustClassifier().fit(X, y).coef_
+    )
+
+
+def test_pipeline_search_clone_pickle(binary):
+    X, y = binary
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), RobustClassifier(l2=1e-3)),
+        {"robustclassifier__rho": [0.0, 0.1]},
+        cv=3,
+    ).fit(X, y)
+    assert search.best_score_ > 0.7
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(again.predict(X), search.predict(X))
+    assert clone(RobustClassifier(CVaR(0.5))).rho == CVaR(0.5)
+    assert "RobustClassifier" in RobustClassifier()._repr_html_()
+
+
+def test_metadata_routing(binary):
+    import sklearn
+
+    X, y = binary
+    g = np.arange(y.size) % 2
+    with sklearn.config_context(enable_metadata_routing=True):
+        clf = RobustClassifier(l2=1e-3).set_fit_request(groups=True, sample_weight=True)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), clf)
+        pipeline.fit(X, y, groups=g, sample_weight=np.ones(y.size))
+    assert pipeline[-1].group_weights_.size == 2
+
+
+def test_warm_start_starts_where_it_ended(binary):
+    X, y = binary
+    clf = RobustClassifier(rho=0.1, warm_start=True, tol=1e-8).fit(X, y)
+    first = clf.n_iter_
+    clf.fit(X, y)
+    assert clf.n_iter_ < first
+    clf.set_params(rho=0.11).fit(X, y)
+    fresh = RobustClassifier(rho=0.11, tol=1e-8).fit(X, y)
+    assert clf.robust_loss_ == pytest.approx(fresh.robust_loss_, rel=1e-7)
+    clf.fit(X[:, :4], y)  # another shape starts anew
+    assert clf.coef_.shape == (1, 4)
+
+
+# -- progress, stopping, warnings ------------------------------------------------------
+
+
+class _Count:
+    def __init__(self, stop_after=None):
+        self.seen, self.models, self.ended, self.stop_after = 0, [], 0, stop_after
+
+    def setup(self, estimator, context):
+        self.root = context
+
+    def teardown(self, estimator, context):
+        self.ended += 1
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        if context.task_name in ("pass", "fold"):
+            self.seen += 1
+            self.models.append(fitted_estimator)
+            return self.stop_after is not None and self.seen >= self.stop_after
+        return False
+
+
+@pytest.mark.parametrize("solver", ["exact", "gssg"])
+def test_callbacks_hear_of_every_pass(binary, solver):
+    X, y = binary
+    count = _Count()
+    clf = RobustClassifier(solver=solver, random_state=0, max_iter=30, tol=None)
+    clf.set_callbacks(count).fit(X, y)
+    assert 3 <= count.seen <= 30
+    assert count.ended == 1
+    assert count.root.max_subtasks == 30
+    assert count.models[-1].score(X, y) > 0.6
+    assert count.models[-1] is not clf
+
+
+def test_callbacks_may_stop(binary):
+    X, y = binary
+    count = _Count(stop_after=2)
+    clf = RobustClassifier(solver="exact").set_callbacks(count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # who stops it need not be told
+        clf.fit(X, y)
+    assert count.seen == 2
+    assert "Stopped" in clf.status_
+    assert not clf.converged_
+
+
+def test_callbacks_of_scikit_learn(binary, capsys):
+    X, y = binary
+    monitor = ScoringMonitor(scoring="neg_log_loss")
+    RobustClassifier().set_callbacks(ProgressBar(), monitor).fit(X, y)
+    assert "RobustClassifier" in capsys.readouterr().out
+    assert len(monitor.get_logs().data) > 0
+
+
+def test_folds_are_told_to_callbacks(binary):
+    X, y = binary
+    count = _Count()
+    RobustClassifierCV([0.0, 0.1], cv=3).set_callbacks(count).fit(X, y)
+    assert count.seen == 3
+
+
+def test_verbose_prints(binary, capsys):
+    X, y = binary
+    RobustClassifier(verbose=1).fit(X, y)
+    assert "robust loss" in capsys.readouterr().out
+
+
+def test_an_interrupted_fit_keeps_its_model(binary):
+    class Interrupt(_Count):
+        def on_fit_task_end(self, estimator, context):
+            if context.task_name == "pass":
+                self.seen += 1
+            if self.seen == 3:
+                raise KeyboardInterrupt
+
+    X, y = binary
+    clf = RobustClassifier(solver="exact").set_callbacks(Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(X, y)
+    assert "Interrupted" in clf.status_
+    assert clf.score(X, y) > 0.6
+
+
+def test_too_few_passes_warn(binary):
+    X, y = binary
+    with pytest.warns(ConvergenceWarning, match="raise max_iter, or tol"):
+        RobustClassifier(max_iter=1).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter, or tol"):
+        RobustClassifier(solver="gssg", max_iter=2, random_state=0).fit(X, y)
+
+
+# -- cross-validation ------------------------------------------------------------------
+
+
+def test_path_by_hand(binary):
+    X, y = binary
+    rhos, folds = [0.3, 0.0], KFold(3)
+    cv = RobustClassifierCV(rhos, cv=folds, tol=1e-9).fit(X, y)
+    assert cv.rhos_.tolist() == [0.0, 0.3]
+    for fold, (train, test) in enumerate(folds.split(X)):
+        for place, rho in enumerate(cv.rhos_):
+            clf = RobustClassifier(rho, tol=1e-9).fit(X[train], y[train])
+            assert cv.scores_[fold, place] == pytest.approx(-clf.losses(X[test], y[test]).mean())
+    best = int(cv.scores_.mean(axis=0).argmax())
+    assert cv.rho_ == cv.rhos_[best]
+    assert cv.best_score_ == pytest.approx(cv.scores_.mean(axis=0).max())
+    np.testing.assert_allclose(cv.coef_, RobustClassifier(cv.rho_, tol=1e-9).fit(X, y).coef_)
+
+
+def test_scoring(binary):
+    X, y = binary
+    g = np.arange(y.size) % 3
+    common = {"rhos": [0.0, 0.2], "cv": KFold(2), "l2": 1e-3}
+    train, test = next(iter(KFold(2).split(X)))
+    clf = RobustClassifier(0.2, l2=1e-3).fit(X[train], y[train])
+    z = clf.losses(X[test], y[test])
+    robust = RobustClassifierCV(**common, scoring="robust", scoring_rho=0.7).fit(X, y)
+    assert robust.scores_[0, 1] == pytest.approx(-worst_case(z, 0.7).value, rel=1e-3)
+    worst = RobustClassifierCV(**common, scoring="worst-group", train_on_groups=False)
+    worst.fit(X, y, groups=g)
+    assert worst.scores_[0, 1] == pytest.approx(
+        -max(z[g[test] == k].mean() for k in range(3)), 1e-3
+    )
+    assert worst.group_weights_ is None
+    accuracy = RobustClassifierCV(**common, scoring="accuracy").fit(X, y)
+    assert accuracy.scores_[0, 1] == pytest.approx(clf.score(X[test], y[test]), abs=0.01)
+    own = RobustClassifierCV(**common, scoring=lambda model, X, y: model.rho).fit(X, y)
+    assert own.rho_ == 0.2
+
+
+def test_groups_move_in_every_fold(binary):
+    X, y = binary
+    g = np.arange(y.size) % 3
+    cv = RobustClassifierCV([0.1, 1.0], cv=3, scoring="worst-group", l2=1e-3).fit(X, y, groups=g)
+    assert cv.group_weights_.size == 3
+
+
+def test_folds_in_parallel_give_the_same(binary):
+    X, y = binary
+    one = RobustClassifierCV([0.0, 0.1], cv=3).fit(X, y)
+    two = RobustClassifierCV([0.0, 0.1], cv=3, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(one.scores_, two.scores_)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_path_of_regressions(data):
+    X = data[0]
+    y = X @ np.ones(8) + np.random.default_rng(0).standard_normal(600)
+    cv = RobustRegressorCV([0.0, 1.0], cv=3).fit(X, y)
+    assert cv.rho_ == 0.0
+    assert cv.score(X, y) > 0.8
+
+
+def test_path_is_drawn(binary):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    X, y = binary
+    cv = RobustClassifierCV([0.0, 0.1], cv=3).fit(X, y)
+    axes = cv.plot_path()
+    assert axes.get_xlabel() == "radius ρ"
+    assert cv.plot_path(axes) is axes
+
+
+# -- bad input -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"rho": -1.0}, "The 'rho' parameter of RobustClassifier must be"),
+        ({"rho": np.nan}, "The 'rho' parameter of RobustClassifier must be"),
+        ({"rho": "car"}, "The 'rho' parameter of RobustClassifier must be"),
+        ({"divergence": "ki"}, "The 'divergence' parameter of RobustClassifier must be"),
+        ({"loss": "squared"}, "The 'loss' parameter of RobustClassifier must be"),
+        ({"loss": Loss.huber()}, "The 'loss' parameter of RobustClassifier must be"),
+        ({"l2": -1}, "The 'l2' parameter of RobustClassifier must be"),
+        ({"solver": "adam"}, "The 'solver' parameter of RobustClassifier must be"),
+        ({"max_iter": 0}, "The 'max_iter' parameter of RobustClassifier must be"),
+        ({"tol": 2.0}, "The 'tol' parameter of RobustClassifier must be"),
+        ({"step_size": 0.0}, "The 'step_size' parameter of RobustClassifier must be"),
+        ({"batch_size": 0}, "The 'batch_size' parameter of RobustClassifier must be"),
+        ({"class_weight": "even"}, "The 'class_weight' parameter of RobustClassifier must be"),
+        ({"n_jobs": 0}, "'n_jobs'"),
+    ],
+)
+def test_bad_parameters(binary, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        RobustClassifier(**parameters).fit(*binary)
+
+
+def test_bad_data(binary, data):
+    X, y = binary
+    with pytest.raises(ValueError, match="only one class"):
+        RobustClassifier().fit(X, np.ones(600))
+    with pytest.raises(ValueError, match="at least two classes"):
+        RobustClassifier().fit(X, y, (y == "yes") * 1.0)
+    with pytest.raises(ValueError, match=r"'loss' parameter .* 'logistic' for more than two"):
+        RobustClassifier(loss="squared-hinge").fit(*data)
+    with pytest.raises(ValueError, match="Negative values"):
+        RobustClassifier().fit(X, y, -np.ones(600))
+    with pytest.raises(ValueError, match="was fitted with"):
+        RobustClassifier().fit(X, y).losses(X, np.full(600, "perhaps"))
+    with pytest.raises(ValueError, match="group of each of the 600 rows"):
+        RobustClassifier().fit(X, y, groups=[1, 2])
+    with pytest.raises(ValueError, match="must not hold NaN"):
+        RobustClassifier().fit(X, y, groups=np.full(600, np.nan))
+    with pytest.raises(ValueError, match="all strings or all numbers"):
+        RobustClassifier().fit(X, y, groups=np.array(["a", None] * 300, dtype=object))
+    with pytest.raises(ValueError, match="With groups, the 'solver' parameter"):
+        RobustClassifier(solver="gssg").fit(X, y, groups=np.arange(600) % 2)
+    with pytest.raises(ValueError, match="another loss of the residual"):
+        RobustRegressor(loss=Loss.smoothed_hinge()).fit(X, X[:, 0])
+
+
+def test_bad_paths(binary):
+    X, y = binary
+    with pytest.raises(ValueError, match="at least one radius"):
+        RobustClassifierCV([]).fit(X, y)
+    with pytest.raises(ValueError, match="'rho'"):
+        RobustClassifierCV([0.1, -1.0]).fit(X, y)
+    with pytest.raises(ValueError, match="'worst-group' without groups"):
+        RobustClassifierCV(scoring="worst-group").fit(X, y)
+    with pytest.raises(ValueError, match="The 'scoring' parameter of RobustClassifierCV must be"):
+        RobustClassifierCV(scoring="best").fit(X, y)
+    lonely = y.copy()
+    lonely[0] = "perhaps"
+    with pytest.raises(ValueError, match="trains without"):
+        RobustClassifierCV([0.1], cv=KFold(3)).fit(X, lonely)
