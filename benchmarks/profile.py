@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 import warnings
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import datasets
-from benchmarks.machine import DOCS, save
+from benchmarks.machine import DOCS, load, save
 from drolearn import solve
 
 METHODS = ("newton", "lbfgs", "gssg", "gssg-anchor", "sgd", "pssg", "auto")
@@ -46,12 +47,14 @@ def first_time(X, y, l2: float, solver: str, target: float, optimum: float) -> t
     return math.inf, "" if found is None else found.solver
 
 
-def main() -> None:
-    """All data sets; the ratios of times to the best method's."""
+def main(*names: str) -> None:
+    """All data sets, or those that are named; the ratios of times to the best method's."""
     warnings.simplefilter("ignore")
-    rows: list[dict[str, Any]] = []
+    stored = load("profile").get("rows", [])
     # The small ones first.
-    for name in sorted(datasets.names(), key=_size):
+    order = sorted(datasets.names(), key=_size)
+    rows: list[dict[str, Any]] = [row for row in stored if names and row["data"] not in names]
+    for name in [name for name in order if name in (names or order)]:
         X, y = datasets.load(name, standardised=True)
         l2 = 1e-4 if X.shape[1] > 300 else 1e-6
         optimum = solve(X, y, l2=l2, solver="exact", tol=1e-9, max_iter=2000).value
@@ -82,6 +85,7 @@ def main() -> None:
                 + ", ".join(f"{m} {t * 1e3:.0f}" for m, t in times.items()),
                 flush=True,
             )
+        rows.sort(key=lambda row: order.index(row["data"]))
         save("profile", rows)
     plot(rows)
 
@@ -116,4 +120,4 @@ def plot(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,6 +1,9 @@
 """The scikit-learn estimators: scikit-learn's own checks, and what it does not check."""
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import cvxpy as cp
@@ -58,6 +61,20 @@ def _exempt(estimator):
 @pytest.mark.filterwarnings("ignore:rho = :UserWarning")
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+def test_no_check_is_skipped():
+    """With what scikit-learn needs to run all of them, which is read when it is imported."""
+    program = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "from sklearn.utils.estimator_checks import check_estimator\n"
+        "from drolearn import RobustClassifier, RobustRegressor\n"
+        "for estimator in (RobustClassifier(solver='exact'), RobustRegressor(solver='exact')):\n"
+        "    print({check['status'] for check in check_estimator(estimator)})"
+    )
+    command, environment = [sys.executable, "-c", program], {**os.environ, "SCIPY_ARRAY_API": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == ["{'passed'}"] * 2
 
 
 @pytest.fixture(scope="module")

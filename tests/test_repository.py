@@ -16,7 +16,9 @@ from drolearn.data import load_adult
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/worst-case.md", "docs/training.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/worst-case.md", "docs/training.md", "docs/estimators.md"]
+)
 def test_examples_on_the_pages_run(page):
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)
     assert tried > 0

@@ -90,20 +90,21 @@ def minimise(
     ball, patience, later = Ball(problem.rho), max_iter, False
     if direction == "exact":
         direction, later = "lbfgs", can_newton(problem)
-        if later:
-            patience = max(20, round(6.0 * _price(problem)))
-        elif not problem.divergence.strictly_convex:
-            patience = 20
-        patience = min(patience, max(max_iter // 2, 1))
+        if later or not problem.divergence.strictly_convex:
+            wait = max(20, round(6.0 * _price(problem))) if later else 20
+            patience = min(wait, max(max_iter // 2, 1))
     v = problem.from_model(start)
-    if problem.rho > 0.0 and not np.any(v):
+    scores = np.zeros(problem.n * problem.m) if not np.any(v) else None
+    first = 0
+    if problem.rho > 0.0 and scores is not None:
         # Where all losses are equal the robust loss has a corner, and quasi-Newton methods
         # do not leave it.  A few steps on the plain mean do.
-        away, few = _Walk(_look(problem, v, Ball(0.0))), 2 if direction == "newton" else 4
+        few = min(2 if direction == "newton" else 4, max_iter)
+        away = _Walk(_look(problem, v, Ball(0.0), scores))
         _follow(problem, direction, away, 1e-2, few, Ball(0.0), None)
-        v = away.point.v
-    walk = _Walk(_look(problem, v, ball))
-    _follow(problem, direction, walk, tol, patience, ball, watch)
+        v, scores, first = away.point.v, away.point.at.scores, away.steps
+    walk = _Walk(_look(problem, v, ball, scores), first)
+    _follow(problem, direction, walk, tol, min(first + patience, max_iter), ball, watch)
     if walk.reason in ("exhausted", "stuck"):
         corner = _corner(problem, walk.point)
         if corner is not None:
@@ -112,7 +113,8 @@ def minimise(
             direction = "newton"
             # Half of what is left: at a corner, Newton's method would use up all.
             _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, ball, watch)
-    gap = _gap(problem, walk.point, tol)
+    # Who stops it does not wait for the best certificate.
+    gap = _gap(problem, walk.point, math.inf if walk.reason in _BROKEN_OFF else tol)
     if gap > tol * problem.unit(walk.point.value) and walk.reason not in _BROKEN_OFF:
         corner = _corner(problem, walk.point)
         if corner is not None:
@@ -220,8 +222,10 @@ def _price(problem: Problem) -> float:
 # -- the way down ----------------------------------------------------------------------
 
 
-def _look(problem: Problem, v: Array, ball: Ball) -> _Point:
-    at = problem.evaluate(problem.scores(problem.to_model(v)), *ball)
+def _look(problem: Problem, v: Array, ball: Ball, scores: Array | None = None) -> _Point:
+    if scores is None:
+        scores = problem.scores(problem.to_model(v))
+    at = problem.evaluate(scores, *ball)
     return _arrive(problem, v, at)
 
 

@@ -62,7 +62,7 @@ def choose(problem: Problem, tol: float, max_iter: float) -> str:
     n, d = problem.n, problem.d
     passes = max(0.5, 3e5 / n) * (1e-3 / tol)
     worth = n >= 200_000 and tol >= 1e-4
-    worth = worth or (tol >= 4e-3 and n >= max(30_000, 250 * d) and problem.csr is None)
+    worth = worth or (tol >= 4e-3 and n >= max(30_000, 250 * d))
     if not worth or passes > max_iter or not problem.divergence.strictly_convex:
         return "exact"
     exact = 20.0 if can_newton(problem) else 40.0 - 10.0 * math.log10(tol)

@@ -1,0 +1,246 @@
+"""The scikit-learn estimators: what they cost, and whether robustness pays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from scipy.stats import t as student
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks import datasets
+from benchmarks.machine import load, save, side_by_side
+from benchmarks.worst_case import Row, row
+from drolearn import RobustClassifier, RobustClassifierCV, worst_case
+from drolearn.divergence import as_divergence
+from drolearn.inputs import as_start, make_problem
+from drolearn.loss import as_loss
+from drolearn.solver import run
+
+SEEDS = 10
+
+
+def search() -> list[Row]:
+    """A default fit against a search for the best penalty of a plain model."""
+    rows = []
+    for name in ("adult", "hiv1", "covtype.binary"):
+        X, y = datasets.load(name, standardised=True)
+        RobustClassifier().fit(X[:500], y[:500])
+        began = time.process_time()
+        robust = RobustClassifier().fit(X, y)
+        ours = time.process_time() - began
+        began = time.process_time()
+        plain: Any = LogisticRegressionCV(Cs=10, cv=10, max_iter=1000, use_legacy_attributes=False)
+        plain.fit(X, y)
+        theirs = time.process_time() - began
+        margins = y * plain.decision_function(X)
+        loss = worst_case(np.logaddexp(0.0, -margins), 0.1).value
+        note = (
+            f"{theirs:.1f} against {ours:.2f} CPU seconds; robust loss {loss:.4f} against "
+            f"{robust.robust_loss_:.4f}"
+        )
+        what = f"CPU of LogisticRegressionCV(Cs=10, cv=10), {name}"
+        rows.append(row(what, "RobustClassifier()", theirs / ours, "≥ 20", note))
+    return rows
+
+
+def face() -> list[Row]:
+    """What the estimator adds to the solver, at a thousand rows."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 20))
+    y = np.where(X[:, 0] + rng.standard_normal(1000) > 0, 1.0, -1.0)
+
+    def bare() -> None:
+        problem = make_problem(
+            X, y, None, None, rho=0.1, divergence=as_divergence("chi2"),
+            loss=as_loss("logistic"), l2=0.0, fit_intercept=True, n_jobs=None,
+        )  # fmt: skip
+        run(
+            problem, as_start(problem, None), solver="auto", max_iter=100, tol=1e-6,
+            step_size="auto", batch_size=64, average=None, tame=True, random_state=None,
+            watch=None, checkpoint=None,
+        )  # fmt: skip
+
+    seconds = side_by_side({"face": lambda: RobustClassifier().fit(X, y), "bare": bare}, 101)
+    taken = {name: 1e6 * number for name, number in seconds.items()}
+    note = f"{taken['face']:.0f} against {taken['bare']:.0f} µs, 1,000 × 20"
+    what = "a fit by RobustClassifier less the same by the solver alone"
+    return [row(what, "µs", taken["face"] - taken["bare"], "≤ 2000", note)]
+
+
+_FIT = """
+import resource, sys, numpy as np
+from drolearn import RobustClassifier
+solver, dtype, columns = sys.argv[1], sys.argv[2], int(sys.argv[3])
+rows = 2**30 // (columns * np.dtype(dtype).itemsize)
+rng = np.random.default_rng(0)
+X = np.empty((rows, columns), dtype)
+for first in range(0, rows, 10_000):
+    X[first : first + 10_000] = rng.standard_normal((min(10_000, rows - first), columns), "f")
+y = np.where(X[:, 0] + rng.standard_normal(rows, "f") > 0, 1, -1).astype(np.int8)
+RobustClassifier(solver=solver, max_iter=1, tol=None, random_state=0).fit(X[:1000], y[:1000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+RobustClassifier(solver=solver, max_iter=3, tol=None, random_state=0).fit(X, y)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / X.nbytes)
+"""
+
+
+def memory() -> list[Row]:
+    """Peak memory of a fit beyond one gigabyte of data, as a share of it."""
+    rows = []
+    for solver, dtype, columns in (
+        ("exact", "float64", 100), ("gssg", "float64", 100), ("exact", "float32", 100),
+        ("exact", "float64", 50),
+    ):  # fmt: skip
+        command = [sys.executable, "-c", _FIT, solver, dtype, str(columns)]
+        shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        what = f"peak memory of a fit by {solver}, 1 GiB of {dtype}, {columns} columns"
+        rows.append(row(what, "the data", float(shown), "≤ 0.3"))
+    return rows
+
+
+# -- does it pay? ----------------------------------------------------------------------
+
+
+def _shares(values: np.ndarray) -> np.ndarray:
+    return np.unique(values, return_inverse=True)[1]
+
+
+def cases() -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+    """Data sets with groups: X, y, and the group of each row."""
+
+    def grouped(name: str, *columns: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        X, y = datasets.load(name)
+        with np.load(datasets.folder() / f"{name}.npz") as stored:
+            names = stored[columns[0]].astype(str)
+            for other in columns[1:]:
+                names = np.char.add(np.char.add(names, " "), stored[other].astype(str))
+        return X, y, _shares(names)
+
+    def covtype() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        X, y = datasets.load("covtype.binary")
+        return X, y, X[:, 10:14].argmax(axis=1)  # the four wilderness areas
+
+    def electricity() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        X, y = datasets.load("electricity")
+        return X, y, np.arange(y.size) // 1488  # months of 31 days, 48 half hours a day
+
+    return {
+        "adult": lambda: grouped("adult", "sex", "race"),
+        "compas": lambda: grouped("compas", "sex", "race"),
+        "crime": lambda: grouped("crime", "group"),
+        "electricity": electricity,
+        "covtype": covtype,
+    }
+
+
+def split(name: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """80/20 at random, or for electricity some of the past and all of the future."""
+    rng = np.random.default_rng(seed)
+    if name != "electricity":
+        order = rng.permutation(n)
+        if name == "covtype":
+            order = order[:100_000]
+        return order[: order.size * 4 // 5], order[order.size * 4 // 5 :]
+    past = int(0.7 * n)
+    return rng.choice(past, past * 4 // 5, replace=False), np.arange(past, n)
+
+
+def judge(name: str, seed: int) -> list[dict[str, Any]]:
+    """Error and worst-group error of all models on one split."""
+    warnings.simplefilter("ignore")
+    X, y, groups = cases()[name]()
+    train, test = split(name, y.size, seed)
+    scaler = StandardScaler().fit(X[train])
+    before, after = scaler.transform(X[train]), scaler.transform(X[test])
+    common: dict[str, Any] = {"solver": "newton-cholesky", "max_iter": 1000}
+    models: dict[str, Any] = {
+        "plain": LogisticRegression(C=1e6, **common),
+        "tuned": LogisticRegressionCV(Cs=10, cv=5, use_legacy_attributes=False, **common),
+        "robust, ρ by loss": RobustClassifierCV(scoring="loss", max_iter=300),
+        "robust, ρ by robust loss": RobustClassifierCV(
+            scoring="robust", scoring_rho=1.0, max_iter=300
+        ),
+        "robust, ρ = 1": RobustClassifier(1.0, max_iter=300),
+        "groups known": RobustClassifier(1.0, max_iter=300),
+    }
+    rows = []
+    for label, model in models.items():
+        began = time.process_time()
+        known = {"groups": groups[train]} if label == "groups known" else {}
+        model.fit(before, y[train], **known)
+        wrong = model.predict(after) != y[test]
+        sizes = np.bincount(groups[test])
+        errors = np.bincount(groups[test], wrong)[sizes >= 50] / sizes[sizes >= 50]
+        rows.append(
+            {
+                "data": name,
+                "seed": seed,
+                "model": label,
+                "error": 100 * float(wrong.mean()),
+                "worst_group": 100 * float(errors.max()),
+                "rho": float(getattr(model, "rho_", 0.0)),
+                "seconds": time.process_time() - began,
+            }
+        )
+    return rows
+
+
+def pays() -> list[dict[str, Any]]:
+    """All models on all data sets, ten seeds each."""
+    jobs = [(name, seed) for name in cases() for seed in range(SEEDS)]
+    with parallel_config("loky", inner_max_num_threads=1):
+        found = Parallel(n_jobs=2)(delayed(judge)(*job) for job in jobs)
+    return [line for lines in found for line in lines]
+
+
+def interval(values: list[float]) -> str:
+    """Mean ± half the width of its 95% interval."""
+    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):.1f} ± {half:.1f}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The runs as a Markdown table."""
+    lines = ["| data | model | error, % | worst group, % | median ρ |\n|---|---|---:|---:|---:|\n"]
+    for data in dict.fromkeys(line["data"] for line in rows):
+        for model in dict.fromkeys(line["model"] for line in rows):
+            own = [line for line in rows if (line["data"], line["model"]) == (data, model)]
+            errors, worst = ([line[key] for line in own] for key in ("error", "worst_group"))
+            rho = np.median([line["rho"] for line in own])
+            shown = f"{rho:.3g}" if model.startswith(("robust", "groups")) else ""
+            lines.append(
+                f"| {data} | {model} | {interval(errors)} | {interval(worst)} | {shown} |\n"
+            )
+    return "".join(lines)
+
+
+PARTS = {"search": search, "face": face, "memory": memory}
+
+
+def main(*names: str) -> None:
+    """Measure all parts, or those that are named."""
+    warnings.simplefilter("ignore")
+    stored = load("estimators")
+    rows = [line for line in stored.get("rows", []) if names and line["part"] not in names]
+    runs = stored.get("runs", [])
+    for name in names or (*PARTS, "pays"):
+        if name == "pays":
+            runs = pays()
+        else:
+            rows += [{**line, "part": name} for line in PARTS[name]()]
+        rows.sort(key=lambda line: list(PARTS).index(line["part"]))
+        save("estimators", rows, runs=runs)
+    if runs:
+        print(table(runs))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
