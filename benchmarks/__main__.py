@@ -2,11 +2,12 @@
 
 import sys
 
-from benchmarks import against_dro, profile, report, taming, training, worst_case
+from benchmarks import against_dro, estimators, profile, report, taming, training, worst_case
 
 PARTS = {
     "worst_case": worst_case,
     "training": training,
+    "estimators": estimators,
     "against_dro": against_dro,
     "profile": profile,
     "taming": taming,

@@ -25,6 +25,8 @@ from drolearn.loss import as_loss
 from drolearn.solver import run
 
 SEEDS = 10
+#: A search for the penalty as scikit-learn does it by default.
+SEARCH: Any = {"Cs": 10, "use_legacy_attributes": False, "l1_ratios": (0,)}
 
 
 def search() -> list[Row]:
@@ -32,13 +34,12 @@ def search() -> list[Row]:
     rows = []
     for name in ("adult", "hiv1", "covtype.binary"):
         X, y = datasets.load(name, standardised=True)
-        RobustClassifier().fit(X[:500], y[:500])
+        RobustClassifier().fit(X, y)  # compiled outside the clock
         began = time.process_time()
         robust = RobustClassifier().fit(X, y)
         ours = time.process_time() - began
         began = time.process_time()
-        plain: Any = LogisticRegressionCV(Cs=10, cv=10, max_iter=1000, use_legacy_attributes=False)
-        plain.fit(X, y)
+        plain: Any = LogisticRegressionCV(**SEARCH, cv=10, max_iter=1000).fit(X, y)
         theirs = time.process_time() - began
         margins = y * plain.decision_function(X)
         loss = worst_case(np.logaddexp(0.0, -margins), 0.1).value
@@ -163,7 +164,7 @@ def judge(name: str, seed: int) -> list[dict[str, Any]]:
     common: dict[str, Any] = {"solver": "newton-cholesky", "max_iter": 1000}
     models: dict[str, Any] = {
         "plain": LogisticRegression(C=1e6, **common),
-        "tuned": LogisticRegressionCV(Cs=10, cv=5, use_legacy_attributes=False, **common),
+        "tuned": LogisticRegressionCV(**SEARCH, cv=5, **common),
         "robust, ρ by loss": RobustClassifierCV(scoring="loss", max_iter=300),
         "robust, ρ by robust loss": RobustClassifierCV(
             scoring="robust", scoring_rho=1.0, max_iter=300
@@ -197,7 +198,7 @@ def pays() -> list[dict[str, Any]]:
     """All models on all data sets, ten seeds each."""
     jobs = [(name, seed) for name in cases() for seed in range(SEEDS)]
     with parallel_config("loky", inner_max_num_threads=1):
-        found = Parallel(n_jobs=2)(delayed(judge)(*job) for job in jobs)
+        found: Any = Parallel(n_jobs=2)(delayed(judge)(*job) for job in jobs)
     return [line for lines in found for line in lines]
 
 

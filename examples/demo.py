@@ -70,10 +70,8 @@ def methods(seed: int, n: int) -> list[tuple[str, float, Any]]:
         for name in ("SGD", "PSSG", "GSSG")
         for passes in PASSES
     ]  # fmt: skip
-    tuned: Any = LogisticRegressionCV(
-        Cs=np.logspace(-2, 2, 5), l1_ratios=(0,), cv=10, solver="newton-cholesky",
-        scoring="neg_log_loss", use_legacy_attributes=False,
-    )  # fmt: skip
+    options: Any = {"Cs": np.logspace(-2, 2, 5), "l1_ratios": (0,), "use_legacy_attributes": False}
+    tuned = LogisticRegressionCV(cv=10, solver="newton-cholesky", scoring="neg_log_loss", **options)
     exact = [("exact", passes * n, RobustClassifier(RHO, solver="exact", max_iter=passes))
              for passes in (1, 2, 4, 8, 16, 50)]  # fmt: skip
     return [("plain", 0.0, LogisticRegression(C=1e6)), ("tuned", 0.0, tuned), *robust, *exact]
@@ -86,8 +84,8 @@ def run(seed: int) -> list[Run]:
     order = np.random.default_rng(seed).permutation(adult.y.size)
     train, test = order[: adult.y.size * 4 // 5], order[adult.y.size * 4 // 5 :]
     scaler = StandardScaler().fit(adult.X[train])
-    X, y = scaler.transform(adult.X[train]).astype(np.float64), adult.y[train]
-    X_test, y_test = scaler.transform(adult.X[test]).astype(np.float64), adult.y[test]
+    X, y = np.asarray(scaler.transform(adult.X[train]), np.float64), adult.y[train]
+    X_test, y_test = np.asarray(scaler.transform(adult.X[test]), np.float64), adult.y[test]
     people = np.char.add(np.char.add(adult.sex[test], " "), adult.race[test])
     groups = [people == name for name in np.unique(people)]
     rows = []
@@ -113,7 +111,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 def main() -> None:
     """Compile, fit, print a table and write a picture."""
     console = Console(width=max(100, Console().width))
-    console.print(__doc__.split("\n\n")[1].replace("\n", " ") + "\n")
+    console.print((__doc__ or "").split("\n\n")[1].replace("\n", " ") + "\n")
     begun = time.perf_counter()
     with console.status("Compiling (once, then it is cached)"):
         rng = np.random.default_rng(0)
@@ -124,7 +122,7 @@ def main() -> None:
     rows: list[Run] = []
     cores = min(os.cpu_count() or 1, RUNS)
     with parallel_config("loky", n_jobs=cores, inner_max_num_threads=1):
-        jobs = Parallel(return_as="generator")(delayed(run)(seed) for seed in range(RUNS))
+        jobs: Any = Parallel(return_as="generator")(delayed(run)(seed) for seed in range(RUNS))
         for found in track(jobs, "Fitting", RUNS, console=console, transient=True):
             rows += found
     table = Table(title=f"Adult, {RUNS} permutations: mean ± 95% interval on people not seen")

@@ -563,6 +563,7 @@ def test_path_is_drawn(binary):
         ({"loss": Loss.huber()}, "The 'loss' parameter of RobustClassifier must be"),
         ({"l2": -1}, "The 'l2' parameter of RobustClassifier must be"),
         ({"solver": "adam"}, "The 'solver' parameter of RobustClassifier must be"),
+        ({"max_iter": np.inf}, "The 'max_iter' parameter of RobustClassifier must be"),
         ({"max_iter": 0}, "The 'max_iter' parameter of RobustClassifier must be"),
         ({"tol": 2.0}, "The 'tol' parameter of RobustClassifier must be"),
         ({"step_size": 0.0}, "The 'step_size' parameter of RobustClassifier must be"),
@@ -586,6 +587,9 @@ def test_bad_data(binary, data):
         RobustClassifier(loss="squared-hinge").fit(*data)
     with pytest.raises(ValueError, match="Negative values"):
         RobustClassifier().fit(X, y, -np.ones(600))
+    for estimator in (RobustClassifier(), RobustRegressor()):
+        with pytest.raises(ValueError, match=r"positive sum|[Zz]ero"):
+            estimator.fit(X, (y == "yes") * 1.0, np.zeros(600))
     with pytest.raises(ValueError, match="was fitted with"):
         RobustClassifier().fit(X, y).losses(X, np.full(600, "perhaps"))
     with pytest.raises(ValueError, match="group of each of the 600 rows"):

@@ -1875,13 +1875,16 @@ def gradient_range(X, csr, u, first, last, g):
 
 @_entry
 def scaled_rows(X, first, last, mean, scale, root, out):
-    """out = root · (X − mean) · scale for rows first to last, and root in the last column."""
+    """out = root · (X − mean) · scale for rows first to last, and root in the last column.
+
+    `root` and `out` are those of these rows only.
+    """
     d = X.shape[1]
     for i in range(last - first):
         row, to = X[first + i], out[i]
         for j in range(d):
-            to[j] = root[first + i] * ((row[j] - mean[j]) * scale[j])
-        to[d] = root[first + i]
+            to[j] = root[i] * ((row[j] - mean[j]) * scale[j])
+        to[d] = root[i]
 
 
 @_entry

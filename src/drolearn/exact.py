@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from drolearn import _kernels
 from drolearn.problem import Evaluation, Problem
-from drolearn.smooth import Bend, bend_of, can_smooth
+from drolearn.smooth import bend_of, can_smooth, inverse_of
+from drolearn.worst_case import WorstCase
 
 __all__ = ["Exact", "can_newton", "minimise"]
 
@@ -94,17 +95,9 @@ def minimise(
             wait = max(20, round(6.0 * _price(problem))) if later else 20
             patience = min(wait, max(max_iter // 2, 1))
     v = problem.from_model(start)
-    scores = np.zeros(problem.n * problem.m) if not np.any(v) else None
-    first = 0
-    if problem.rho > 0.0 and scores is not None:
-        # Where all losses are equal the robust loss has a corner, and quasi-Newton methods
-        # do not leave it.  A few steps on the plain mean do.
-        few = min(2 if direction == "newton" else 4, max_iter)
-        away = _Walk(_look(problem, v, Ball(0.0), scores))
-        _follow(problem, direction, away, 1e-2, few, Ball(0.0), None)
-        v, scores, first = away.point.v, away.point.at.scores, away.steps
-    walk = _Walk(_look(problem, v, ball, scores), first)
-    _follow(problem, direction, walk, tol, min(first + patience, max_iter), ball, watch)
+    walk = _set_out(problem, v, direction, max_iter)
+    v = walk.point.v
+    _follow(problem, direction, walk, tol, min(walk.steps + patience, max_iter), ball, watch)
     if walk.reason in ("exhausted", "stuck"):
         corner = _corner(problem, walk.point)
         if corner is not None:
@@ -153,6 +146,24 @@ def minimise(
         direction,
         point.at,
     )
+
+
+def _set_out(problem: Problem, v: Array, direction: str, max_iter: int) -> _Walk:
+    """Where to start from: here, or a few steps of the plain mean away from zero.
+
+    Where all losses are equal the robust loss has a corner, which quasi-Newton methods do not
+    leave.
+    """
+    ball = Ball(problem.rho)
+    if np.any(v):
+        return _Walk(_look(problem, v, ball))
+    none = np.zeros(problem.n * problem.m)
+    if problem.rho == 0.0:
+        return _Walk(_look(problem, v, ball, none))
+    away = _Walk(_look(problem, v, Ball(0.0), none))
+    few = min(2 if direction == "newton" else 4, max_iter)
+    _follow(problem, direction, away, 1e-2, few, Ball(0.0), None)
+    return _Walk(_look(problem, away.point.v, ball, away.point.at.scores), away.steps)
 
 
 def _next_to_corner(point: _Point) -> bool:
@@ -340,7 +351,9 @@ def _search(
     best: tuple[Array, Evaluation] | None = None
     for _ in range(50):
         v = point.v + step * way
-        at = _evaluate_or_none(problem, point.at.scores + step * moved, ball)
+        scores = step * moved
+        scores += point.at.scores
+        at = _evaluate_or_none(problem, scores, ball)
         if at is None or not _value(problem, v, at) <= point.value + 1e-4 * step * slope:
             high = step
         else:
@@ -400,26 +413,35 @@ def _newton_direction(problem: Problem, point: _Point, ball: Ball) -> Array:
     _kernels.bends_of(problem.loss.spec, at.scores, problem.y, curve)
     if ball.rho == 0.0:
         hessian, _ = problem.gram(worst.weights * curve)
-    elif groups is None:
-        bend = at.bend or _sharp_bend(problem, at.losses, at, problem.base)
-        h = worst.weights * curve + bend.v * at.slopes**2
-        hessian, sides = problem.gram(h, *(bend.columns * at.slopes[:, None]).T)
-        hessian -= sides @ bend.inner @ sides.T
-    else:
-        bend = at.bend or _sharp_bend(problem, groups.means(at.losses), at, groups.shares)
+    elif groups is not None:
+        alpha, losses = _floored(worst), groups.means(at.losses)
+        bend = at.bend or bend_of(
+            problem.divergence, losses, at.shares, groups.shares, alpha, worst.lam, both=True
+        )
         hessian, _ = problem.gram(worst.weights * curve)
         means = problem.group_gradients(at)
         sides = means.T @ bend.columns
         hessian += (means.T * bend.v) @ means - sides @ bend.inner @ sides.T
+    elif at.bend is not None:
+        h = worst.weights * curve + at.bend.v * at.slopes**2
+        hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
+        hessian -= sides @ at.bend.inner @ sides.T
+    else:  # the same without arrays in between
+        h, first, second = (np.empty(problem.n) for _ in range(3))
+        spec, alpha = problem.divergence.spec, _floored(worst)
+        m = _kernels.second_order(
+            spec, at.losses, worst.weights, problem.base, alpha, worst.lam, at.slopes, curve,
+            h, first, second,
+        )  # fmt: skip
+        hessian, sides = problem.gram(h, first, second)
+        hessian -= sides @ inverse_of(*m) @ sides.T
     hessian[np.diag_indices_from(hessian)] += problem.penalty
     return -_solve_spd(hessian, point.gradient)
 
 
-def _sharp_bend(problem: Problem, z: Array, at: Evaluation, b: Array) -> Bend:
-    worst = at.worst
-    # Next to a corner α vanishes; a little of it keeps the Hessian finite.
-    alpha = max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))
-    return bend_of(problem.divergence, z, at.shares, b, alpha, worst.lam, both=True)
+def _floored(worst: WorstCase) -> float:
+    """α, or a little of the value: next to a corner it vanishes, and the Hessian with it."""
+    return max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))
 
 
 def _solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
@@ -460,13 +482,16 @@ def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None
         return math.nan
     at, p, penalty = point.at, point.at.worst.weights, problem.penalty
     reached = point.value if value is None else value
-    held = p > 0.0
 
     def bound(u: Array, delta: Array, rest: Array) -> float:
-        values = conjugate(u, problem.y)[held]
-        if not np.isfinite(values).all():
+        total = 0.0
+        for rows in _some_at_a_time(problem.n):
+            held = p[rows] > 0.0
+            values = conjugate(u[rows], problem.y[rows])[held]
+            total += float(p[rows][held] @ values)
+        if not math.isfinite(total):
             return math.inf
-        lower = -float(p[held] @ values) - 0.5 * float(penalty @ (point.v - delta) ** 2)
+        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2)
         slack = float(np.linalg.norm(rest)) * _reach(point)
         return max(reached - lower, 0.0) + slack
 
@@ -488,6 +513,11 @@ def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None
         if best <= tol * problem.unit(reached):
             break
     return best
+
+
+def _some_at_a_time(n: int) -> Iterator[slice]:
+    """All rows, in parts that do not take much room."""
+    return (slice(first, first + 65_536) for first in range(0, n, 65_536))
 
 
 def _reach(point: _Point) -> float:

@@ -41,7 +41,7 @@ from drolearn.loss import Loss, as_loss
 from drolearn.problem import Groups, Problem
 from drolearn.recipe import SOLVERS
 from drolearn.solver import Solution, Watch, run
-from drolearn.worst_case import WorstCase, worst_case
+from drolearn.worst_case import WorstCase, as_base, worst_case
 
 __all__ = ["RobustClassifier", "RobustLinear", "RobustRegressor"]
 
@@ -466,17 +466,11 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         X, y = validate_data(self, X, y, **_KINDS)
         check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        weights = _as_weights(sample_weight, X)
+        if weights is not None and np.unique(places[weights > 0.0]).size < 2:
+            raise ValueError(
+                "The rows of positive weight must have at least two classes. Got one instead."
             )
-            present = np.unique(places[weights > 0.0])
-            if present.size < self.classes_.size and present.size < 2:
-                raise ValueError(
-                    "The rows of positive weight must have at least two classes. Got "
-                    f"{present.size} instead."
-                )
         if self.classes_.size < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present. The data contains only "
@@ -631,13 +625,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
         X, y = validate_data(self, X, y, y_numeric=True, **_KINDS)
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
         self._loss()
-        return Data(X, y, np.ascontiguousarray(y, dtype=np.float64), weights)
+        labels = np.ascontiguousarray(y, dtype=np.float64)
+        return Data(X, y, labels, _as_weights(sample_weight, X))
 
     def _loss(self) -> Loss:
         loss = as_loss(self.loss)
@@ -657,6 +647,14 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     def predict(self, X: Any) -> NDArray[Any]:
         """The expected number of each row."""
         return self._scores(X)
+
+
+def _as_weights(sample_weight: Any, X: Any) -> Array | None:
+    """Sample weights in scikit-learn's way; their sum must be positive."""
+    if sample_weight is None:
+        return None
+    given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    return as_base(given, X.shape[0], "sample_weight")
 
 
 def _encode(places: NDArray[Any], loss: Loss) -> Array:

@@ -357,14 +357,15 @@ class Problem:
     @cached_property
     def level(self) -> float:
         """The mean loss of a model that is told nothing, or the mean of y if it may be constant."""
-        weights = self.base / self.base.sum() if self.base.size else np.full(self.n, 1.0 / self.n)
-        constant = 0.0
+        weight, total, constant = float(self.base.sum()) if self.base.size else self.n, 0.0, 0.0
         if self.loss.of == "residual" and self.intercept:
-            constant = float(weights @ self.y)
-        z, slopes = np.empty(self.n), np.empty(self.n * self.m)
-        scores = np.full(self.n * self.m, constant)
-        _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
-        return abs(float(weights @ z))
+            constant = float(np.average(self.y, weights=self.base if self.base.size else None))
+        for first in range(0, self.n, 65_536):
+            y = self.y[first : first + 65_536]
+            z, slopes = np.empty(y.size), np.empty(y.size * self.m)
+            _kernels.losses_of(self.loss.spec, np.full(slopes.size, constant), y, z, slopes)
+            total += float(self.base[first : first + y.size] @ z if self.base.size else z.sum())
+        return abs(total / weight)
 
     def unit(self, value: float) -> float:
         """What accuracies are relative to: the value, unless hardly anything is left of it.
@@ -401,17 +402,19 @@ class Problem:
             for k, u in enumerate(extra):
                 columns[:, k] = self.scaled_gradient(self.data_gradient(u))
         else:
-            root, rows = np.sqrt(h), max(64, (1 << 17) // size)
+            rows = max(64, (1 << 17) // size)
             buffer = np.empty((min(rows, self.n), size))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                right = np.column_stack([np.where(h > 0.0, u / root, 0.0) for u in extra] or [h])
             for first in range(0, self.n, rows):
                 last = min(first + rows, self.n)
-                part = buffer[: last - first]
+                part, root = buffer[: last - first], np.sqrt(h[first:last])
                 _kernels.scaled_rows(self.X, first, last, mean, root_scale, root, part)
                 total += part.T @ part
                 if extra:
-                    columns += part.T @ right[first:last]
+                    right = np.column_stack([u[first:last] for u in extra])
+                    zero = np.zeros_like(right)
+                    columns += part.T @ np.divide(
+                        right, root[:, None], out=zero, where=root[:, None] > 0.0
+                    )
             columns[-1] *= root_scale[-1]
         total[-1] *= math.sqrt(scale[-1])
         total[:, -1] *= math.sqrt(scale[-1])

@@ -22,7 +22,7 @@ from drolearn import _kernels
 from drolearn.divergence import CVaR, Divergence, TotalVariation
 from drolearn.worst_case import WorstCase, worst_case
 
-__all__ = ["Bend", "bend_of", "can_smooth", "smoothed"]
+__all__ = ["Bend", "bend_of", "can_smooth", "inverse_of", "smoothed"]
 
 Array = NDArray[np.float64]
 
@@ -95,8 +95,12 @@ def bend_of(
     )
     if not both:
         return Bend(v, first[:, None], np.array([[1.0 / aa if aa > 0.0 else 0.0]]))
-    inner = np.linalg.pinv(np.array([[aa, ab], [ab, bb]])) if aa > 0.0 else np.zeros((2, 2))
-    return Bend(v, np.column_stack([first, second]), inner)
+    return Bend(v, np.column_stack([first, second]), inverse_of(aa, ab, bb))
+
+
+def inverse_of(aa: float, ab: float, bb: float) -> Array:
+    """M⁺ of `_kernels.second_order`."""
+    return np.linalg.pinv(np.array([[aa, ab], [ab, bb]])) if aa > 0.0 else np.zeros((2, 2))
 
 
 def _chi2(p: Array, b: Array) -> float:

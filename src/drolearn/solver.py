@@ -328,8 +328,9 @@ def _solve_exactly(
         "corner": f"No model is better than none within this ball: all coefficients are zero "
         f"({size}, after {found.iterations} iterations of {name}).",
         "uncertified": f"No further progress after {found.iterations} iterations of {name}, but "
-        f"no more than a {size} is certified.",
-        "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}).",
+        f"no more than a {size} is certified: some l2 may help.",
+        "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}): "
+        f"some l2 may help.",
         "stopped": f"Stopped after {found.iterations} iterations of {name} ({size}).",
         "interrupted": f"Interrupted after {found.iterations} iterations of {name} ({size}).",
     }[found.reason]
@@ -378,6 +379,9 @@ def _solve_by_draws(
         "lost": f"The loss left all bounds after {steps} steps of {name}, so the step size is "
         f"too large: use step_size='auto' or a smaller one; this is the best model before that.",
     }[ending]
+    cut, corrections = int(tally[_kernels.CLIPPED]), int(tally[_kernels.CORRECTIONS])
+    if cut:
+        sentence += f" Taming cut {cut} of {corrections} corrections to size."
     return _solution(
         problem, state.best, math.nan, float(tally[_kernels.BASE_NORM]),
         ending == "converged" or (ending == "done" and tol is None), sentence, name, passes,
