@@ -1,5 +1,6 @@
 """The scikit-learn estimators: scikit-learn's own checks, and what it does not check."""
 
+import math
 import os
 import pickle
 import subprocess
@@ -17,7 +18,7 @@ from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -59,6 +60,7 @@ def _exempt(estimator):
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:rho = :UserWarning")
+@pytest.mark.filterwarnings("ignore:No model is better than none:UserWarning")
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
@@ -295,6 +297,99 @@ def test_numbers_without_noise_converge(data):
         np.testing.assert_allclose(found.coef_, np.arange(8.0), atol=0.1)
 
 
+def test_the_radius_of_cvar_has_no_effect(binary):
+    X, y = binary
+    one, two = (RobustClassifier(rho, divergence=CVaR(0.5)).fit(X, y) for rho in (0.0, 1.0))
+    assert one.robust_loss_ == pytest.approx(two.robust_loss_, rel=1e-9)
+    assert one.worst_case(X, y).value == pytest.approx(one.robust_loss_, rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-20, 1e-6, 1.0, 1e6, 1e40])
+def test_units_of_y_do_not_matter(data, unit):
+    X = data[0]
+    y = X @ np.arange(8.0) + np.random.default_rng(0).standard_normal(600)
+    scaled = RobustRegressor(0.2).fit(X, y * unit)
+    assert scaled.converged_
+    np.testing.assert_allclose(scaled.coef_ / unit, RobustRegressor(0.2).fit(X, y).coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("tol", [0.1, 1e-6])
+@pytest.mark.parametrize("rho", [0.0, 0.1])
+def test_huber_with_large_numbers(rho, tol):
+    """Almost all rows are on the straight pieces, and slopes at zero are small."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((500, 3))
+    y = 3e5 + 1e5 * X[:, 0] + 5e4 * rng.standard_t(3, 500)
+    found = RobustRegressor(rho, loss="huber", tol=tol, max_iter=500).fit(X, y)
+    assert found.converged_
+    assert found.gap_ <= tol * found.objective_
+    assert abs(found.coef_[0] - 1e5) < 2e4
+
+
+def test_losses_of_ones_own_travel(binary):
+    X, y = binary
+    own = Loss.custom(_value, _slope, of="margin", smoothness=0.25)
+    clf = clone(RobustClassifier(loss=own)).fit(X, y)
+    again = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(again.losses(X, y), clf.losses(X, y))
+    assert clf.robust_loss_ == pytest.approx(RobustClassifier().fit(X, y).robust_loss_, rel=1e-5)
+    scores = cross_val_score(RobustClassifier(loss=own), X, y, cv=2, n_jobs=2)
+    assert scores.min() > 0.6
+
+
+def _value(x):
+    return math.log1p(math.exp(-x))
+
+
+def _slope(x):
+    return -1.0 / (1.0 + math.exp(x))
+
+
+def test_few_passes_are_no_worse_than_no_model(binary):
+    X, y = binary
+    for passes in (1, 2, 3):
+        with pytest.warns(ConvergenceWarning):
+            clf = RobustClassifier(rho=0.1, max_iter=passes).fit(X, y)
+        assert clf.n_iter_ <= passes
+        assert clf.robust_loss_ <= np.log(2) + 1e-12
+
+
+def test_many_classes_at_a_corner_are_honest():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2))
+    y = np.digitize(X[:, 0] + 0.8 * rng.standard_normal(60), [-0.5, 0.5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        clf = RobustClassifier(divergence=CVaR(0.3), l2=0.01, tol=1e-8, max_iter=500).fit(X, y)
+    best = 1.0983643  # by cvxpy
+    assert clf.objective_ - clf.gap_ <= best + 1e-7
+    assert clf.converged_ == (clf.gap_ <= 1e-8 * clf.objective_)
+
+
+def test_rows_without_weight_say_nothing(data):
+    X = data[0]
+    y, weight = X[:, 0].copy(), np.ones(600)
+    y[0], weight[0] = 1e200, 0.0
+    some = RobustRegressor().fit(X, y, weight)
+    np.testing.assert_allclose(some.coef_, RobustRegressor().fit(X[1:], y[1:]).coef_, atol=1e-9)
+
+
+def test_balanced_classes_look_at_weights(binary):
+    X, y = binary
+    weight = np.random.default_rng(0).integers(0, 3, y.size).astype(float)
+    rows = np.repeat(np.arange(y.size), weight.astype(int))
+    one = RobustClassifier(class_weight="balanced", tol=1e-10).fit(X, y, weight)
+    two = RobustClassifier(class_weight="balanced", tol=1e-10).fit(X[rows], y[rows])
+    assert one.robust_loss_ == pytest.approx(two.robust_loss_, rel=1e-9)
+
+
+def test_erm_says_that_its_radius_is_zero(binary):
+    X, y = binary
+    clf = RobustClassifier(0.5, solver="erm").fit(X, y)
+    assert clf.rho_ == 0.0
+    assert clf.worst_case(X, y).value == pytest.approx(clf.robust_loss_)
+
+
 def test_huber_regression(data):
     X = data[0]
     rng = np.random.default_rng(0)
@@ -468,6 +563,15 @@ def test_an_interrupted_fit_keeps_its_model(binary):
     assert clf.score(X, y) > 0.6
 
 
+def test_a_ball_that_holds_too_much_warns():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 3)), rng.choice([0, 1], 300)
+    with pytest.warns(UserWarning, match="No model is better than none .* A smaller rho"):
+        clf = RobustClassifier(rho=5.0).fit(X, y)
+    assert clf.converged_
+    assert not clf.coef_.any()
+
+
 def test_too_few_passes_warn(binary):
     X, y = binary
     with pytest.warns(ConvergenceWarning, match="raise max_iter, or tol"):
@@ -520,6 +624,19 @@ def test_groups_move_in_every_fold(binary):
     g = np.arange(y.size) % 3
     cv = RobustClassifierCV([0.1, 1.0], cv=3, scoring="worst-group", l2=1e-3).fit(X, y, groups=g)
     assert cv.group_weights_.size == 3
+
+
+def test_splitters_by_groups_get_them(binary):
+    X, y = binary
+    g = np.arange(y.size) % 6
+    cv = RobustClassifierCV([0.0, 0.1], cv=GroupKFold(3), train_on_groups=False)
+    assert cv.fit(X, y, groups=g).scores_.shape == (3, 2)
+
+
+def test_methods_are_made_for_each_fold(binary):
+    X, y = binary
+    cv = RobustClassifierCV([0.1], cv=3, solver=Multilevel(600), tol=None, max_iter=2)
+    assert cv.set_params(random_state=0).fit(X, y).solver_ == "Multilevel"
 
 
 def test_folds_in_parallel_give_the_same(binary):
@@ -598,6 +715,16 @@ def test_bad_data(binary, data):
         RobustClassifier().fit(X, y, groups=np.full(600, np.nan))
     with pytest.raises(ValueError, match="all strings or all numbers"):
         RobustClassifier().fit(X, y, groups=np.array(["a", None] * 300, dtype=object))
+    with pytest.raises(ValueError, match="must not hold NaN"):
+        RobustClassifier().fit(X, y, groups=np.array([np.nan, 1.0] * 300, dtype=object))
+    with pytest.raises(ValueError, match="group of each of the 600 rows"):
+        RobustClassifier().fit(X, y, groups=np.zeros((600, 2)))
+    with pytest.raises(ValueError, match="'class_weight' parameter of RobustClassifier must hold"):
+        RobustClassifier(class_weight={"yes": -1.0}).fit(X, y)
+    with pytest.raises(ValueError, match="at least two classes"):
+        RobustClassifier(class_weight={"yes": 0.0}).fit(X, y)
+    with pytest.raises(ValueError, match="'sample_weight' parameter must hold finite weights"):
+        RobustClassifier().fit(X, y).worst_case(X, y, 0.1, -np.ones(600), groups=np.ones(600))
     with pytest.raises(ValueError, match="With groups, the 'solver' parameter"):
         RobustClassifier(solver="gssg").fit(X, y, groups=np.arange(600) % 2)
     with pytest.raises(ValueError, match="another loss of the residual"):
@@ -614,6 +741,16 @@ def test_bad_paths(binary):
         RobustClassifierCV(scoring="worst-group").fit(X, y)
     with pytest.raises(ValueError, match="The 'scoring' parameter of RobustClassifierCV must be"):
         RobustClassifierCV(scoring="best").fit(X, y)
+    with pytest.raises(ValueError, match="finite radii"):
+        RobustClassifierCV([np.inf]).fit(X, y)
+    with pytest.raises(ValueError, match="must give finite scores"):
+        RobustClassifierCV([0.0, 0.1], scoring=lambda model, X, y: np.nan).fit(X, y)
+    half = np.arange(600) < 300
+    splits = [(np.flatnonzero(half), np.flatnonzero(~half))]
+    with pytest.raises(ValueError, match="positive weight to test on"):
+        RobustClassifierCV([0.1], cv=splits).fit(X, y, half * 1.0)
+    with pytest.raises(ValueError, match="must take sample weights"):
+        RobustRegressorCV([0.1], scoring="neg_max_error").fit(X, X[:, 0], np.ones(600))
     lonely = y.copy()
     lonely[0] = "perhaps"
     with pytest.raises(ValueError, match="trains without"):

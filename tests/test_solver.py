@@ -464,7 +464,7 @@ def test_own_loss_and_paper_settings():
         ({"batch_size": -1, "solver": "sgd"}, "The 'batch_size' parameter"),
         ({"step_size": "big", "solver": "sgd"}, "The 'step_size' parameter"),
         ({"step_size": -1.0, "solver": "sgd"}, "The 'step_size' parameter"),
-        ({"solver": Fixed(7, 2)}, "The draws are for 7 rows, but X has 4"),
+        ({"solver": Fixed(7, 2)}, "draw from as many rows as X has, 4"),
         ({"n_jobs": "a"}, "The 'n_jobs' parameter must be None or an integer"),
         ({"start": [1.0]}, "The 'start' parameter must hold 3 finite numbers"),
         ({"sample_weight": [1.0, 1.0, -1.0, 1.0]}, "must hold finite weights of at least 0"),

@@ -38,10 +38,10 @@ _MANY = 100
 _BROKEN_OFF = ("stopped", "interrupted")
 
 
-class Ball(NamedTuple):
-    """The radius, and how much corners are rounded off."""
+class Goal(NamedTuple):
+    """What goes down: the robust loss, the plain mean, or one with its corners rounded off."""
 
-    rho: float
+    plain: bool = False
     epsilon: float = 0.0
 
 
@@ -88,7 +88,7 @@ def minimise(
     method would take, and then those, where the matrix is small.  `watch(iteration, v, value,
     gradient_norm)` is told about every step and returns True to stop; v are scaled coordinates.
     """
-    ball, patience, later = Ball(problem.rho), max_iter, False
+    goal, patience, later = Goal(), max_iter, False
     if direction == "exact":
         direction, later = "lbfgs", can_newton(problem)
         if later or not problem.divergence.strictly_convex:
@@ -97,7 +97,7 @@ def minimise(
     v = problem.from_model(start)
     walk = _set_out(problem, v, direction, max_iter)
     v = walk.point.v
-    _follow(problem, direction, walk, tol, min(walk.steps + patience, max_iter), ball, watch)
+    _follow(problem, direction, walk, tol, min(walk.steps + patience, max_iter), goal, watch)
     if walk.reason in ("exhausted", "stuck"):
         corner = _corner(problem, walk.point)
         if corner is not None:
@@ -105,7 +105,7 @@ def minimise(
         if later and not _next_to_corner(walk.point):
             direction = "newton"
             # Half of what is left: at a corner, Newton's method would use up all.
-            _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, ball, watch)
+            _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, goal, watch)
     # Who stops it does not wait for the best certificate.
     gap = _gap(problem, walk.point, math.inf if walk.reason in _BROKEN_OFF else tol)
     if gap > tol * problem.unit(walk.point.value) and walk.reason not in _BROKEN_OFF:
@@ -113,28 +113,37 @@ def minimise(
         if corner is not None:
             return replace(corner, iterations=walk.steps, direction=direction)
         hopeful = walk.reason in ("converged", "stuck") and not _next_to_corner(walk.point)
-        if problem.d <= _LARGE and hopeful:
+        if problem.d <= _LARGE and problem.m == 1 and hopeful:
             # The estimate was too hopeful, and the certificate decides.  L-BFGS may need
             # Newton's method for the last digits; that one may have run into a corner.
             if later:
                 direction = "newton"
             elif direction == "newton" and np.linalg.norm(walk.point.v) < 1e-2 * np.linalg.norm(v):
-                direction, walk.point = "lbfgs", _look(problem, v, ball)
+                direction, walk.point = "lbfgs", _look(problem, v, goal)
             limit = (walk.steps + max_iter) // 2
-            _follow(problem, direction, walk, 0.03 * tol, limit, ball, watch)
-            gap = _gap(problem, walk.point, tol)
-    straight = not problem.divergence.strictly_convex
-    unknown = math.isnan(gap) and (straight or walk.reason == "stuck")
-    missed = gap > tol * problem.unit(walk.point.value) and (straight or problem.d <= _LARGE)
-    if (unknown or missed) and walk.reason not in _BROKEN_OFF and problem.rho > 0.0:
-        if can_smooth(problem.divergence) and walk.steps < max_iter:
+            for closer in (1e-3, 1e-7) if direction == "newton" else (0.03,):
+                _follow(problem, direction, walk, closer * tol, limit, goal, watch)
+                gap = _gap(problem, walk.point, tol)
+                if gap <= tol * problem.unit(walk.point.value) or walk.reason != "converged":
+                    break
+    # Certificates of many columns or classes are too coarse to decide about smooth losses.
+    fine = problem.d <= _LARGE and problem.m == 1
+    edged = not problem.divergence.strictly_convex or _next_to_corner(walk.point)
+    missed = not gap <= tol * problem.unit(walk.point.value)
+    doubtful = missed and (fine or edged or walk.reason == "stuck")
+    if doubtful and walk.reason not in _BROKEN_OFF:
+        cornered = can_smooth(problem.divergence) and not problem.plain
+        if cornered and walk.steps < max_iter:
             direction = "newton" if _has_matrix(problem) else "lbfgs"
             gap = _round_off(problem, direction, walk, tol, max_iter, watch)
-        elif walk.reason in ("converged", "stuck") and gap > 10.0 * tol * problem.unit(
-            walk.point.value
-        ):
+        elif walk.reason != "exhausted" and gap > 10.0 * tol * problem.unit(walk.point.value):
             walk.reason = "uncertified"
     point = walk.point
+    if walk.reason == "exhausted":
+        # A few steps may lead up where the robust loss is concerned.
+        none = _look(problem, np.zeros_like(v), goal, np.zeros(problem.n * problem.m))
+        if none.value < point.value:
+            gap, point = max(gap - (point.value - none.value), 0.0), none
     return Exact(
         problem.to_model(point.v),
         point.value,
@@ -154,16 +163,16 @@ def _set_out(problem: Problem, v: Array, direction: str, max_iter: int) -> _Walk
     Where all losses are equal the robust loss has a corner, which quasi-Newton methods do not
     leave.
     """
-    ball = Ball(problem.rho)
+    goal = Goal()
     if np.any(v):
-        return _Walk(_look(problem, v, ball))
+        return _Walk(_look(problem, v, goal))
     none = np.zeros(problem.n * problem.m)
-    if problem.rho == 0.0:
-        return _Walk(_look(problem, v, ball, none))
-    away = _Walk(_look(problem, v, Ball(0.0), none))
+    if problem.plain:
+        return _Walk(_look(problem, v, goal, none))
+    away = _Walk(_look(problem, v, Goal(plain=True), none))
     few = min(2 if direction == "newton" else 4, max_iter)
-    _follow(problem, direction, away, 1e-2, few, Ball(0.0), None)
-    return _Walk(_look(problem, away.point.v, ball, away.point.at.scores), away.steps)
+    _follow(problem, direction, away, 1e-2, few, Goal(plain=True), None)
+    return _Walk(_look(problem, away.point.v, goal, away.point.at.scores), away.steps)
 
 
 def _next_to_corner(point: _Point) -> bool:
@@ -183,15 +192,15 @@ def _round_off(
     moved = best.at.losses if problem.groups is None else problem.groups.means(best.at.losses)
     epsilon = 0.3 * max(float(moved.std()), 1e-3 * problem.unit(best.value))
     while True:
-        ball = Ball(problem.rho, epsilon)
-        walk.point = _look(problem, walk.point.v, ball)
+        goal = Goal(epsilon=epsilon)
+        walk.point = _look(problem, walk.point.v, goal)
         share = min(epsilon / problem.unit(best.value), 1.0)
         # The Hessian grows like 1/ε: gradients are only small where decrements are tiny.
         aim = max(1e-2 * tol * share, 1e-15)
         if direction != "newton":
             aim = min(max(0.05 * tol, 0.1 * share), 1e-3)
-        _follow(problem, direction, walk, aim, max_iter, ball, watch)
-        sharp = _look(problem, walk.point.v, Ball(problem.rho))
+        _follow(problem, direction, walk, aim, max_iter, goal, watch)
+        sharp = _look(problem, walk.point.v, Goal())
         # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
         near = sharp.value - walk.point.value + aim * problem.unit(sharp.value)
         proved = _gap(problem, walk.point, tol, sharp.value)
@@ -208,7 +217,7 @@ def _round_off(
         walk.reason = "converged"
     elif walk.reason in ("converged", "stuck"):
         walk.reason = "uncertified"
-    return math.nan if problem.m > 1 or problem.loss.conjugate is None else gap
+    return math.nan if problem.loss.conjugate is None else gap
 
 
 def can_newton(problem: Problem) -> bool:
@@ -233,10 +242,10 @@ def _price(problem: Problem) -> float:
 # -- the way down ----------------------------------------------------------------------
 
 
-def _look(problem: Problem, v: Array, ball: Ball, scores: Array | None = None) -> _Point:
+def _look(problem: Problem, v: Array, goal: Goal, scores: Array | None = None) -> _Point:
     if scores is None:
         scores = problem.scores(problem.to_model(v))
-    at = problem.evaluate(scores, *ball)
+    at = problem.evaluate(scores, *goal)
     return _arrive(problem, v, at)
 
 
@@ -255,12 +264,12 @@ def _follow(
     walk: _Walk,
     tol: float,
     max_iter: int,
-    ball: Ball,
+    goal: Goal,
     watch: Watch | None,
 ) -> None:
     """Go on until the end; Ctrl-C ends it too, with what was found so far."""
     try:
-        walk.reason = _descend(problem, direction, walk, tol, max_iter, ball, watch)
+        walk.reason = _descend(problem, direction, walk, tol, max_iter, goal, watch)
     except KeyboardInterrupt:
         if watch is None:
             raise
@@ -273,7 +282,7 @@ def _descend(
     walk: _Walk,
     tol: float,
     max_iter: int,
-    ball: Ball,
+    goal: Goal,
     watch: Watch | None,
 ) -> str:
     memory: Memory = deque(maxlen=_MEMORY)
@@ -286,12 +295,12 @@ def _descend(
         if watch is not None and told != walk.steps:
             told = walk.steps
             norm, value = float(np.linalg.norm(point.gradient)), point.value
-            if ball.epsilon > 0.0:
-                value += problem.evaluate(point.at.scores, ball.rho).value - point.at.value
+            if goal.epsilon > 0.0:
+                value += problem.evaluate(point.at.scores).value - point.at.value
             if watch(walk.steps, point.v, value, norm):
                 return "stopped"
         if newton:
-            way = _newton_direction(problem, point, ball)
+            way = _newton_direction(problem, point, goal)
         else:
             way = _lbfgs_direction(point.gradient, memory)
         slope = float(way @ point.gradient)
@@ -303,7 +312,12 @@ def _descend(
         allowed = tol * problem.unit(point.value)
         close = -0.5 * slope <= 0.5 * allowed and (newton or _to_come(values) <= 0.3 * allowed)
         small = small + 1 if close else 0
-        if not newton and -0.5 * slope <= 1e-3 * allowed:
+        if not newton and not memory:
+            # Nothing is known of the curvature: only a slope that is flat wherever models may be
+            # will do.
+            flat = math.sqrt(-slope) * _reach(problem, point) <= allowed
+            small = 2 if flat else 0
+        elif not newton and -0.5 * slope <= 1e-3 * allowed:
             small = 2  # far below what is asked
         if bounded and point.value <= allowed:
             small = 2  # no loss is below zero
@@ -313,7 +327,7 @@ def _descend(
             return "exhausted"
         if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
             return "converged"  # only rounding is left
-        found = _search(problem, point, way, slope, ball, bool(newton or memory))
+        found = _search(problem, point, way, slope, goal, bool(newton or memory))
         if found is None:
             if memory:
                 memory.clear()
@@ -338,7 +352,7 @@ def _to_come(values: deque[float]) -> float:
 
 
 def _search(
-    problem: Problem, point: _Point, way: Array, slope: float, ball: Ball, scaled: bool
+    problem: Problem, point: _Point, way: Array, slope: float, goal: Goal, scaled: bool
 ) -> _Point | None:
     """A step that decreases the value enough and flattens the slope (weak Wolfe conditions).
 
@@ -346,14 +360,16 @@ def _search(
     corners of the robust loss.
     """
     moved = problem.scores(problem.to_model(way))  # how the scores change along the way
-    step = 1.0 if scaled else min(1.0, 1.0 / max(float(np.linalg.norm(way)), 1e-300))
+    step = 1.0
+    if not scaled:
+        step = min(1.0, problem.breadth / max(float(np.linalg.norm(way)), 1e-300))
     low, high = 0.0, math.inf
     best: tuple[Array, Evaluation] | None = None
     for _ in range(50):
         v = point.v + step * way
         scores = step * moved
         scores += point.at.scores
-        at = _evaluate_or_none(problem, scores, ball)
+        at = _evaluate_or_none(problem, scores, goal)
         if at is None or not _value(problem, v, at) <= point.value + 1e-4 * step * slope:
             high = step
         else:
@@ -368,10 +384,10 @@ def _search(
     return None if best is None else _arrive(problem, *best)
 
 
-def _evaluate_or_none(problem: Problem, scores: Array, ball: Ball) -> Evaluation | None:
+def _evaluate_or_none(problem: Problem, scores: Array, goal: Goal) -> Evaluation | None:
     """The evaluation, unless the step was so long that losses overflow."""
     try:
-        return problem.evaluate(scores, *ball)
+        return problem.evaluate(scores, *goal)
     except ValueError:
         return None
 
@@ -403,7 +419,7 @@ def _lbfgs_direction(gradient: Array, memory: Memory) -> Array:
     return q
 
 
-def _newton_direction(problem: Problem, point: _Point, ball: Ball) -> Array:
+def _newton_direction(problem: Problem, point: _Point, goal: Goal) -> Array:
     """−H⁻¹ g with the Hessian of the robust loss,
 
     X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,   J the gradients of what the ball moves.
@@ -411,7 +427,7 @@ def _newton_direction(problem: Problem, point: _Point, ball: Ball) -> Array:
     at, worst, groups = point.at, point.at.worst, problem.groups
     curve = np.empty(problem.n)
     _kernels.bends_of(problem.loss.spec, at.scores, problem.y, curve)
-    if ball.rho == 0.0:
+    if goal.plain or problem.plain:
         hessian, _ = problem.gram(worst.weights * curve)
     elif groups is not None:
         alpha, losses = _floored(worst), groups.means(at.losses)
@@ -448,6 +464,8 @@ def _solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
     """matrix⁻¹ right for a matrix that is positive definite but for rounding."""
     diagonal = np.einsum("ii->i", matrix)
     largest = max(float(diagonal.max()), 1e-300)
+    if largest <= 1e-290:  # no curvature at all
+        return right.copy()
     ridge = relative * largest
     # Columns without any variation have an empty row: they stay where they are.
     diagonal[diagonal <= 0.0] = largest
@@ -478,7 +496,7 @@ def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None
     weighted loss and u = l' − l'' X̃δ.
     """
     conjugate = problem.loss.conjugate
-    if problem.m > 1 or conjugate is None:
+    if conjugate is None:
         return math.nan
     at, p, penalty = point.at, point.at.worst.weights, problem.penalty
     reached = point.value if value is None else value
@@ -487,18 +505,19 @@ def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None
         total = 0.0
         for rows in _some_at_a_time(problem.n):
             held = p[rows] > 0.0
-            values = conjugate(u[rows], problem.y[rows])[held]
+            own = slice(rows.start * problem.m, rows.stop * problem.m)
+            values = conjugate(u[own], problem.y[rows])[held]
             total += float(p[rows][held] @ values)
         if not math.isfinite(total):
             return math.inf
         lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2)
-        slack = float(np.linalg.norm(rest)) * _reach(point)
+        slack = float(np.linalg.norm(rest)) * _reach(problem, point)
         return max(reached - lower, 0.0) + slack
 
     free = penalty <= 0.0
     delta = np.divide(point.gradient, penalty, out=np.zeros_like(penalty), where=~free)
     best = bound(at.slopes, delta, point.gradient * free)
-    if best <= 0.1 * tol * problem.unit(reached) or problem.d > _LARGE:
+    if best <= 0.1 * tol * problem.unit(reached) or problem.d > _LARGE or problem.m > 1:
         return best
     bend = np.empty(problem.n)
     _kernels.bends_of(problem.loss.spec, at.scores, problem.y, bend)
@@ -507,6 +526,8 @@ def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None
     for ridge in (1e-12, 1e-9, 1e-6):
         # Directions in which the data say nothing must not carry rounding far away.
         delta = _solve_spd(hessian, point.gradient, ridge)
+        if not float(np.linalg.norm(delta)) <= 1e3 * _reach(problem, point):
+            continue  # hardly any curvature: Newton's step leads nowhere
         u = at.slopes - bend * problem.scores(problem.to_model(delta))
         rest = problem.scaled_gradient(problem.data_gradient(p * u))
         best = min(best, bound(u, delta, rest + penalty * (point.v - delta)))
@@ -520,9 +541,9 @@ def _some_at_a_time(n: int) -> Iterator[slice]:
     return (slice(first, first + 65_536) for first in range(0, n, 65_536))
 
 
-def _reach(point: _Point) -> float:
+def _reach(problem: Problem, point: _Point) -> float:
     """How far from zero, in scaled coordinates, a certificate has to hold."""
-    return 10.0 * max(float(np.linalg.norm(point.v)), 1.0)
+    return 10.0 * max(float(np.linalg.norm(point.v)), problem.breadth)
 
 
 def _corner(problem: Problem, point: _Point) -> Exact | None:
@@ -564,5 +585,5 @@ def _corner(problem: Problem, point: _Point) -> Exact | None:
     inside = problem.divergence.between(p / total, b) <= problem.rho * (1.0 + 1e-12)
     if not inside or not rest <= 1e-9:
         return None
-    gap = rest * _reach(point)
+    gap = rest * _reach(problem, point)
     return Exact(problem.zeros(), zero.value, gap, rest, 0, True, "corner", "", zero)

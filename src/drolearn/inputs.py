@@ -80,6 +80,8 @@ def make_problem(
         raise ValueError(
             f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
         )
+    if weights is not None and loss.of == "residual":
+        labels = np.where(weights > 0.0, labels, 0.0)  # rows without weight say nothing
     return Problem(
         X,
         labels,
@@ -110,15 +112,14 @@ def as_start(problem: Problem, start: ArrayLike | None) -> Array:
 
 def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The names of the groups, and the number of each row's group."""
-    from sklearn.utils import column_or_1d
-
-    given = column_or_1d(groups)
-    if given.size != n:
+    given = np.asarray(groups)
+    if given.shape != (n,):
         raise ValueError(
             f"The 'groups' parameter must name the group of each of the {n} rows. "
-            f"Got {given.size} instead."
+            f"Got an array of shape {given.shape} instead."
         )
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
+    # What is not equal to itself is not a number, not a time, or missing.
+    if (given.dtype.kind == "f" and not np.isfinite(given).all()) or np.any(given != given):
         raise ValueError(
             "The 'groups' parameter must not hold NaN or infinity: give rows of unknown groups a "
             "name of their own."

@@ -19,7 +19,7 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
@@ -36,7 +36,7 @@ from drolearn import _kernels
 from drolearn.descent import History
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.gradient import Method
-from drolearn.inputs import as_groups, as_start, make_problem
+from drolearn.inputs import as_groups, as_labels, as_start, make_problem
 from drolearn.loss import Loss, as_loss
 from drolearn.problem import Groups, Problem
 from drolearn.recipe import SOLVERS
@@ -133,12 +133,14 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
             self.groups_, codes = as_groups(groups, X.shape[0])
         self.rho_ = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
         plain = isinstance(self.solver, str) and self.solver == "erm"
+        if plain:
+            self.rho_ = 0.0
         problem = make_problem(
             X,
             data.labels,
             weights,
             codes,
-            rho=0.0 if plain else self.rho_,
+            rho=self.rho_,
             divergence=as_divergence("chi2" if plain else self.divergence),
             loss=self._loss(),
             l2=self.l2,
@@ -164,6 +166,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
             context.call_on_fit_task_end(**told, reconstruction_attributes={})
         if found.ending == "interrupted":  # the best model so far is kept
             raise KeyboardInterrupt
+        if found.ending == "corner":
+            warnings.warn(found.status, stacklevel=4)
         if self.tol is not None and not found.converged and found.ending != "stopped":
             warnings.warn(found.status, ConvergenceWarning, stacklevel=4)
         return self
@@ -178,8 +182,9 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
         return start
 
     def _attributes(self, theta: Array, dtype: Any) -> dict[str, Any]:
-        """Coefficients and intercept of a model."""
-        return {"coef_": theta[:, :-1].astype(dtype), "intercept_": theta[:, -1].astype(dtype)}
+        """Coefficients and intercept, in the precision of the data if that holds them."""
+        theta = _rounded(theta, dtype)
+        return {"coef_": theta[:, :-1], "intercept_": theta[:, -1]}
 
     def _keep(self, problem: Problem, found: Solution, dtype: Any) -> None:
         theta = np.column_stack([np.atleast_2d(found.coef), np.atleast_1d(found.intercept)])
@@ -290,9 +295,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
         """
         z = self.losses(X, y)
         radius = self.rho_ if rho is None else rho
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, z, dtype=np.float64)
+        weights = None if sample_weight is None else as_base(sample_weight, z.size, "sample_weight")
         if groups is None:
             return worst_case(z, radius, self.divergence, weights, n_jobs=self.n_jobs)
         base = np.empty(0) if weights is None else weights
@@ -329,7 +332,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     max_iter : float, default=100
         Passes over the data, for every solver: N rows, or the gradient of all, count as one.
     tol : float or None, default=1e-6
-        Relative accuracy of the robust loss; None makes all passes.
+        Relative accuracy of the robust loss for exact solvers; stochastic ones, which cannot
+        tell how far the optimum is, end when a pass over the data brings less than that.  None
+        makes all passes.
     step_size : "auto", float or callable, default="auto"
         Step sizes of stochastic solvers, see :func:`drolearn.solve`.
     batch_size : int, default=64
@@ -362,7 +367,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     groups_, group_weights_ : array, or None
         Names of the groups and their shares in the worst case, if groups were given.
     gap_ : float
-        No model is better than objective_ − gap_; NaN where nothing is known.
+        No model of up to ten times its size (in scaled coordinates) is better than
+        objective_ − gap_; NaN where nothing is known, as for stochastic solvers.
     history_ : History
         Samples, CPU seconds, robust loss, gradient norm and step size on the way.
     status_ : str
@@ -467,10 +473,6 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
         weights = _as_weights(sample_weight, X)
-        if weights is not None and np.unique(places[weights > 0.0]).size < 2:
-            raise ValueError(
-                "The rows of positive weight must have at least two classes. Got one instead."
-            )
         if self.classes_.size < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present. The data contains only "
@@ -483,8 +485,19 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
                 f"two classes. Got {loss.name!r} for {self.classes_.size} classes instead."
             )
         if self.class_weight is not None:
-            own = compute_sample_weight(self.class_weight, y)
-            weights = own if weights is None else weights * own
+            own: Any = compute_class_weight(
+                self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+            )
+            if not (np.isfinite(own).all() and own.min() >= 0.0):
+                raise ValueError(
+                    f"The 'class_weight' parameter of {type(self).__name__} must hold finite "
+                    f"weights of at least 0. Got {self.class_weight!r} instead."
+                )
+            weights = own[places] if weights is None else weights * own[places]
+        if weights is not None and np.unique(places[weights > 0.0]).size < 2:
+            raise ValueError(
+                "The rows of positive weight must have at least two classes. Got fewer instead."
+            )
         return Data(X, y, _encode(places, loss), weights)
 
     def _loss(self) -> Loss:
@@ -639,10 +652,11 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         return loss
 
     def _labels(self, y: Any) -> Array:
-        return np.ascontiguousarray(column_or_1d(y), dtype=np.float64)
+        return as_labels(y, self._loss())
 
     def _attributes(self, theta: Array, dtype: Any) -> dict[str, Any]:
-        return {"coef_": theta[0, :-1].astype(dtype), "intercept_": dtype.type(theta[0, -1])}
+        theta = _rounded(theta, dtype)
+        return {"coef_": theta[0, :-1], "intercept_": theta[0, -1]}
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The expected number of each row."""
@@ -655,6 +669,13 @@ def _as_weights(sample_weight: Any, X: Any) -> Array | None:
         return None
     given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     return as_base(given, X.shape[0], "sample_weight")
+
+
+def _rounded(theta: Array, dtype: Any) -> NDArray[Any]:
+    """The same in another precision, if no number is too large for it."""
+    with np.errstate(over="ignore"):
+        shorter = theta.astype(dtype)
+    return shorter if np.isfinite(shorter).all() else theta
 
 
 def _encode(places: NDArray[Any], loss: Loss) -> Array:

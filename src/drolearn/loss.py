@@ -71,6 +71,17 @@ class Loss:
     smoothness: float
     width: float = 1.0
     functions: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    sources: tuple[Any, ...] = field(default=(), repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Addresses do not travel: a loss of one's own is compiled anew on arrival."""
+        if self.sources:
+            return _remake, (*self.sources, self.of, self.smoothness, self.name)
+        return Loss, (self.name, self.code, self.of, self.smoothness, self.width)
+
+    def __deepcopy__(self, memo: object) -> Loss:
+        """Itself, as nothing about it can change."""
+        return self
 
     @staticmethod
     def smoothed_hinge(width: float = 1.0) -> Loss:
@@ -121,7 +132,9 @@ class Loss:
             )
         functions = (compiled("value", value), compiled("slope", slope))
         _try_out(*(function.ctypes for function in functions))
-        return Loss(name, _kernels.OWN, of, float(smoothness), functions=functions)
+        return Loss(
+            name, _kernels.OWN, of, float(smoothness), functions=functions, sources=(value, slope)
+        )
 
     def at(self, x: ArrayLike) -> tuple[Array, Array]:
         """Values and slopes at margins or residuals x."""
@@ -133,7 +146,12 @@ class Loss:
 
     @property
     def conjugate(self) -> Callable[[Array, Array], Array] | None:
-        """l*(u) = sup u f − l(f) for labels y, element by element; None where it is unknown."""
+        """l*(u) = sup u f − l(f) for labels y, row by row; None where it is unknown.
+
+        Rows of the multinomial loss have one u for each class.
+        """
+        if self.of == "classes":
+            return _multinomial_conjugate
         form = _CONJUGATES.get(self.code)
         if form is None:
             return None
@@ -151,6 +169,10 @@ class Loss:
         """The loss as compiled code sees it."""
         value, slope = [function.address for function in self.functions] or (0, 0)
         return _kernels.LossSpec(self.code, int(self.of == "residual"), self.width, value, slope)
+
+
+def _remake(value: Any, slope: Any, of: Any, smoothness: float, name: str) -> Loss:
+    return Loss.custom(value, slope, of=of, smoothness=smoothness, name=name)
 
 
 def _as_width(width: float) -> float:
@@ -191,6 +213,14 @@ def _inside(a: Array, low: float, high: float, value: Array) -> Array:
 def _logistic_conjugate(a: Array, width: float) -> Array:
     a = np.clip(a, -1.0, 0.0) if np.all((a >= -1.0 - 1e-15) & (a <= 1e-15)) else a
     return _inside(a, -1.0, 0.0, xlogy(-a, -a) + xlogy(1.0 + a, 1.0 + a))
+
+
+def _multinomial_conjugate(u: Array, y: Array) -> Array:
+    """Σ q log q with q = u + e_y, which must be a probability."""
+    q = u.reshape(y.size, -1).copy()
+    q[np.arange(y.size), y.astype(np.int64)] += 1.0
+    fine = (q.min(axis=1) >= -1e-15) & (abs(q.sum(axis=1) - 1.0) <= 1e-12)
+    return np.where(fine, xlogy(np.maximum(q, 0.0), np.maximum(q, 0.0)).sum(axis=1), math.inf)
 
 
 #: l* of the margin or residual; labels are put in by `Loss.conjugate`.

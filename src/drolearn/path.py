@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -11,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import check_cv
+from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -55,8 +58,9 @@ class RobustPath(RobustLinear):
                 f"The 'scoring' parameter of {type(self).__name__} must not be 'worst-group' "
                 f"without groups: give them to fit, or choose another."
             )
-        splitter: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
-        folds = list(splitter.split(data.X, data.y))
+        found: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
+        wanted, splitter = isinstance(found, GroupsConsumerMixin), found
+        folds = list(splitter.split(data.X, data.y, groups if wanted else None))
         told = self._told(data)
         context = self._init_callback_context(max_subtasks=len(folds) + 1)
         context.call_on_fit_task_begin(**told)
@@ -73,6 +77,12 @@ class RobustPath(RobustLinear):
             fold.call_on_fit_task_end(**told)
         self.scores_ = np.array(scores)
         mean = self.scores_.mean(axis=0)
+        if not np.isfinite(mean).all():
+            raise ValueError(
+                f"The 'scoring' parameter of {type(self).__name__} must give finite scores. Got "
+                f"{mean[~np.isfinite(mean)][0]} for rho = {self.rhos_[~np.isfinite(mean)][0]:g} "
+                f"instead."
+            )
         best = int(mean.size - 1 - np.argmax(mean[::-1]))  # of equals, the most robust
         self.best_score_ = float(mean[best])
         last = context.subcontext(task_name="refit")
@@ -126,7 +136,10 @@ def _as_radii(rhos: ArrayLike) -> Array:
     given = column_or_1d(rhos)
     if given.size == 0:
         raise ValueError("The 'rhos' parameter must hold at least one radius. Got none instead.")
-    return np.unique([as_radius(rho) for rho in given.tolist()])
+    radii = np.unique([as_radius(rho) for rho in given.tolist()])
+    if not np.isfinite(radii).all():
+        raise ValueError("The 'rhos' parameter must hold finite radii. Got inf instead.")
+    return radii
 
 
 def _score_fold(
@@ -144,12 +157,22 @@ def _score_fold(
             f"The 'cv' parameter of {type(path).__name__} must leave every class some rows to "
             f"train on. Got a fold that trains without {missing[0]!r}: use fewer folds, or drop it."
         )
+    if data.weights is not None and not data.weights[test].any():
+        raise ValueError(
+            f"The 'cv' parameter of {type(path).__name__} must leave every fold some rows of "
+            f"positive weight to test on. Got a fold without."
+        )
+    if isinstance(model.solver, Method):
+        model.set_params(solver=replace(model.solver, n=train.size))
     own = None if groups is None or not path.train_on_groups else groups[train]
     weights = None if data.weights is None else data.weights[train]
     scores = []
     for rho in path.rhos_:
         model.set_params(rho=float(rho))
-        model.fit(data.X[train], data.y[train], sample_weight=weights, groups=own)  # type: ignore[attr-defined]
+        with warnings.catch_warnings():
+            # Its scores will say so; the last fit warns if it is chosen.
+            warnings.filterwarnings("ignore", "No model is better than none")
+            model.fit(data.X[train], data.y[train], sample_weight=weights, groups=own)  # type: ignore[attr-defined]
         scores.append(_score(model, path, data, groups, test))
     return scores
 
@@ -167,7 +190,15 @@ def _score(
     if not (isinstance(scoring, str) and scoring in _OWN):
         extra = {} if weights is None or callable(scoring) else {"sample_weight": weights}
         scorer: Any = check_scoring(model, scoring)
-        return float(scorer(model, X, y, **extra))
+        try:
+            return float(scorer(model, X, y, **extra))
+        except TypeError as error:
+            if extra and "sample_weight" in str(error):
+                raise ValueError(
+                    f"The 'scoring' parameter of {type(path).__name__} must take sample weights "
+                    f"when they are given to fit. Got {scoring!r} instead."
+                ) from error
+            raise
     if scoring == "robust":
         return -model.worst_case(X, y, path.scoring_rho, weights).value
     each, sizes = model.losses(X, y), np.ones(test.size) if weights is None else weights
@@ -223,8 +254,8 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
     >>> from drolearn import RobustClassifierCV
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 3))
-    >>> y = X[:, 0] + rng.standard_normal(300) > 0
-    >>> clf = RobustClassifierCV(rhos=[0, 0.1, 1], scoring="robust", scoring_rho=0.5).fit(X, y)
+    >>> y = X[:, 0] + 0.5 * rng.standard_normal(300) > 0
+    >>> clf = RobustClassifierCV(rhos=[0, 0.1, 0.5], scoring="robust", scoring_rho=0.2).fit(X, y)
     >>> clf.scores_.shape, clf.rho_ > 0
     ((5, 3), True)
     """
@@ -291,7 +322,7 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
     ) -> Self:
         """Choose the radius and fit; parameters as for `RobustClassifier.fit`.
 
-        Folds do not look at `groups`; give splits as `cv` where they should.
+        Folds do not look at `groups`, unless `cv` is a splitter by groups such as GroupKFold.
         """
         return self._fit_path(self._prepare(X, y, sample_weight), groups)
 

@@ -313,19 +313,23 @@ class Problem:
             total[:, -1] = 0.0
         return total
 
-    def evaluate(self, scores: Array, rho: float | None = None, epsilon: float = 0.0) -> Evaluation:
+    @property
+    def plain(self) -> bool:
+        """Whether the robust loss is the mean anyway; the ball of CVaR has no radius."""
+        return self.rho == 0.0 and self.divergence.name != "cvar"
+
+    def evaluate(self, scores: Array, plain: bool = False, epsilon: float = 0.0) -> Evaluation:
         """Losses, worst-case weights and robust loss (without penalty) of given scores.
 
-        rho = 0 asks for the plain mean instead, and ε > 0 for a loss without corners.
+        `plain` asks for the mean instead, and ε > 0 for a loss without corners.
         """
         z, slopes = np.empty(self.n), np.empty(self.n * self.m)
         _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
         base = self.base if self.base.size else None
-        radius = self.rho if rho is None else rho
-        # Some divergences have no radius; the mean is the same for all.
-        divergence = self.divergence if rho != 0.0 else "chi2"
-        groups = self.groups if radius > 0.0 else None
-        if epsilon > 0.0:
+        plain = plain or self.plain
+        radius, divergence = (0.0, "chi2") if plain else (self.rho, self.divergence)
+        groups = None if plain else self.groups
+        if epsilon > 0.0 and not plain:
             what = (z, self.base) if groups is None else (groups.means(z), groups.shares)
             worst, bend = smoothed(what[0], radius, self.divergence, what[1], epsilon)
         elif groups is None:
@@ -366,6 +370,13 @@ class Problem:
             _kernels.losses_of(self.loss.spec, np.full(slopes.size, constant), y, z, slopes)
             total += float(self.base[first : first + y.size] @ z if self.base.size else z.sum())
         return abs(total / weight)
+
+    @cached_property
+    def breadth(self) -> float:
+        """How far from zero, in scaled coordinates, models are to be expected."""
+        if self.loss.of != "residual":
+            return 1.0
+        return float(np.sqrt(np.average(self.y**2, weights=self.base if self.base.size else None)))
 
     def unit(self, value: float) -> float:
         """What accuracies are relative to: the value, unless hardly anything is left of it.

@@ -93,7 +93,10 @@ def make_recipe(
             fire = 0.3 if anchored else 0.1
             method = Multilevel(n, base=min(batch, n), fire=fire, rho=rho)
     if method.n != n:
-        raise ValueError(f"The draws are for {method.n} rows, but X has {n}.")
+        raise ValueError(
+            f"The 'solver' parameter must draw from as many rows as X has, {n}. Got a "
+            f"{type(method).__name__} for {method.n} rows instead; a name fits any number."
+        )
     if method.rho != rho:
         method = replace(method, rho=rho)
     multilevel = isinstance(method, Multilevel)

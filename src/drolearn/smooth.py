@@ -141,7 +141,7 @@ def _total_variation(z: Array, b: Array, rho: float, epsilon: float) -> tuple[Ar
     p = b (1 + (z − u)₊/2ε − min(1, (l − z)₊/2ε)), with u ≥ l where the ball binds, and else
     u = l.
     """
-    width = 2.0 * epsilon
+    width, rho = 2.0 * epsilon, min(rho, 1.0)
     held = b > 0.0
     low, high = float(z[held].min()) - width, float(z[held].max()) + width
 

@@ -153,7 +153,7 @@ def solve(
     tol : float or None
         Relative accuracy: exact solvers end when the gap to the optimum is estimated to be
         below tol × value, stochastic ones when a pass brings less than that.  None uses up
-        `max_iter`.
+        `max_iter`; exact solvers end before that when only rounding is left.
     step_size : "auto", float or callable
         "auto" follows from the smoothness of the data, column by column.  A number is a constant,
         a callable gives the step sizes at an array of steps; both are taken as they are,
@@ -313,12 +313,12 @@ def _solve_exactly(
 
     def look(iteration: int, v: Array, value: float, norm: float) -> bool:
         seconds = time.process_time() - began
-        history.add(problem.n * (iteration + 1), seconds, value, norm, math.nan)
+        history.add(problem.n * iteration, seconds, value, norm, math.nan)
         return watch is not None and watch(history, lambda: problem.to_model(v))
 
     found = minimise(problem, name, theta, tol or 1e-14, math.ceil(max_iter), look)
     name = found.direction
-    size = f"relative gap {found.gap / problem.unit(found.value):.1e}"
+    size = f"relative gap at most {found.gap / problem.unit(found.value):.1e}"
     if math.isnan(found.gap):
         size = f"gradient norm {found.gradient_norm:.1e}"
     sentence = {
@@ -326,9 +326,9 @@ def _solve_exactly(
         "exhausted": f"Used up all {found.iterations} iterations of {name} ({size}): raise "
         f"max_iter, or tol.",
         "corner": f"No model is better than none within this ball: all coefficients are zero "
-        f"({size}, after {found.iterations} iterations of {name}).",
+        f"({size}, after {found.iterations} iterations of {name}). A smaller rho asks for less.",
         "uncertified": f"No further progress after {found.iterations} iterations of {name}, but "
-        f"no more than a {size} is certified: some l2 may help.",
+        f"only a {size} is certified: some l2 may help.",
         "stuck": f"No step of {name} brings more after {found.iterations} iterations ({size}): "
         f"some l2 may help.",
         "stopped": f"Stopped after {found.iterations} iterations of {name} ({size}).",
@@ -336,7 +336,7 @@ def _solve_exactly(
     }[found.reason]
     return _solution(
         problem, found.theta, found.gap, found.gradient_norm, found.converged, sentence, name,
-        found.iterations + 1.0, history, None, found.reason, found.at,
+        float(found.iterations), history, None, found.reason, found.at,
     )  # fmt: skip
 
 
