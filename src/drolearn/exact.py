@@ -11,7 +11,8 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from drolearn import _kernels
 from drolearn.problem import Evaluation, Problem
 from drolearn.smooth import bend_of, can_smooth, inverse_of
-from drolearn.worst_case import WorstCase
+from drolearn.worst_case import WorstCase, thread_count
 
 __all__ = ["Exact", "can_newton", "minimise"]
 
@@ -79,7 +80,28 @@ class _Walk:
     reason: str = "stopped"
 
 
+@cache
+def _blas() -> Any:
+    """The libraries of linear algebra that are loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
 def minimise(
+    problem: Problem, direction: str, start: Array, tol: float, max_iter: int, watch: Watch
+) -> Exact:
+    """Minimise the robust loss to a relative gap of about `tol`, see `_minimise`.
+
+    Linear algebra gets no more threads than passes over the data: on matrices of this size
+    the two libraries of NumPy and SciPy would be in each other's way.
+    """
+    threads = 1 if problem.n_jobs is None else thread_count(problem.n_jobs)
+    with _blas().limit(limits=threads, user_api="blas"):
+        return _minimise(problem, direction, start, tol, max_iter, watch)
+
+
+def _minimise(
     problem: Problem, direction: str, start: Array, tol: float, max_iter: int, watch: Watch
 ) -> Exact:
     """Minimise the robust loss to a relative gap of about `tol`.
