@@ -591,11 +591,14 @@ def test_path_by_hand(binary):
     for fold, (train, test) in enumerate(folds.split(X)):
         for place, rho in enumerate(cv.rhos_):
             clf = RobustClassifier(rho, tol=1e-9).fit(X[train], y[train])
-            assert cv.scores_[fold, place] == pytest.approx(-clf.losses(X[test], y[test]).mean())
+            mean = clf.losses(X[test], y[test]).mean()
+            assert cv.scores_[fold, place] == pytest.approx(-mean, rel=1e-4)
     best = int(cv.scores_.mean(axis=0).argmax())
     assert cv.rho_ == cv.rhos_[best]
     assert cv.best_score_ == pytest.approx(cv.scores_.mean(axis=0).max())
-    np.testing.assert_allclose(cv.coef_, RobustClassifier(cv.rho_, tol=1e-9).fit(X, y).coef_)
+    np.testing.assert_allclose(
+        cv.coef_, RobustClassifier(cv.rho_, tol=1e-9).fit(X, y).coef_, rtol=1e-6
+    )
 
 
 def test_scoring(binary):

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from drolearn import _kernels
+from drolearn.certificate import LARGE, Corner, Point, corner_of, duality_gap, reach, solve_spd
 from drolearn.problem import Evaluation, Problem
 from drolearn.smooth import bend_of, can_smooth, inverse_of
 from drolearn.worst_case import WorstCase, thread_count
@@ -31,9 +31,7 @@ Watch = Callable[[int, Array, float, float], bool]
 
 # How many past steps L-BFGS remembers.
 _MEMORY = 10
-# More columns than this have no matrix of their own.
-_LARGE = 2000
-# More groups than this have none either.
+# More groups than this have no matrix of their own.
 _MANY = 100
 # Ends that somebody else wanted.
 _BROKEN_OFF = ("stopped", "interrupted")
@@ -62,20 +60,10 @@ class Exact:
 
 
 @dataclass(slots=True)
-class _Point:
-    """A point in scaled coordinates, with all that is known there."""
-
-    v: Array
-    at: Evaluation
-    value: float
-    gradient: Array
-
-
-@dataclass(slots=True)
 class _Walk:
     """A way downhill, and how far it has come."""
 
-    point: _Point
+    point: Point
     steps: int = 0
     reason: str = "stopped"
 
@@ -114,28 +102,28 @@ def _minimise(
     if direction == "exact":
         direction, later = "lbfgs", can_newton(problem)
         if later or not problem.divergence.strictly_convex:
-            wait = max(20, round(6.0 * _price(problem))) if later else 20
+            wait = max(20, round(4.0 * _price(problem))) if later else 20
             patience = min(wait, max(max_iter // 2, 1))
     v = problem.from_model(start)
     walk = _set_out(problem, v, direction, max_iter)
     v = walk.point.v
     _follow(problem, direction, walk, tol, min(walk.steps + patience, max_iter), goal, watch)
     if walk.reason in ("exhausted", "stuck"):
-        corner = _corner(problem, walk.point)
+        corner = corner_of(problem, walk.point)
         if corner is not None:
-            return replace(corner, iterations=walk.steps, direction=direction)
+            return _at_corner(problem, corner, walk, direction)
         if later and not _next_to_corner(walk.point):
             direction = "newton"
             # Half of what is left: at a corner, Newton's method would use up all.
             _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, goal, watch)
     # Who stops it does not wait for the best certificate.
-    gap = _gap(problem, walk.point, math.inf if walk.reason in _BROKEN_OFF else tol)
+    gap = duality_gap(problem, walk.point, math.inf if walk.reason in _BROKEN_OFF else tol)
     if gap > tol * problem.unit(walk.point.value) and walk.reason not in _BROKEN_OFF:
-        corner = _corner(problem, walk.point)
+        corner = corner_of(problem, walk.point)
         if corner is not None:
-            return replace(corner, iterations=walk.steps, direction=direction)
+            return _at_corner(problem, corner, walk, direction)
         hopeful = walk.reason in ("converged", "stuck") and not _next_to_corner(walk.point)
-        if problem.d <= _LARGE and problem.m == 1 and hopeful:
+        if problem.d <= LARGE and problem.m == 1 and hopeful:
             # The estimate was too hopeful, and the certificate decides.  L-BFGS may need
             # Newton's method for the last digits; that one may have run into a corner.
             if later:
@@ -145,11 +133,11 @@ def _minimise(
             limit = (walk.steps + max_iter) // 2
             for closer in (1e-3, 1e-7) if direction == "newton" else (0.03,):
                 _follow(problem, direction, walk, closer * tol, limit, goal, watch)
-                gap = _gap(problem, walk.point, tol)
+                gap = duality_gap(problem, walk.point, tol)
                 if gap <= tol * problem.unit(walk.point.value) or walk.reason != "converged":
                     break
     # Certificates of many columns or classes are too coarse to decide about smooth losses.
-    fine = problem.d <= _LARGE and problem.m == 1
+    fine = problem.d <= LARGE and problem.m == 1
     edged = not problem.divergence.strictly_convex or _next_to_corner(walk.point)
     missed = not gap <= tol * problem.unit(walk.point.value)
     doubtful = missed and (fine or edged or walk.reason == "stuck")
@@ -179,6 +167,13 @@ def _minimise(
     )
 
 
+def _at_corner(problem: Problem, corner: Corner, walk: _Walk, direction: str) -> Exact:
+    """The model that knows nothing, proved to be the best."""
+    gap, rest, at = corner
+    zeros = problem.zeros()
+    return Exact(zeros, at.value, gap, rest, walk.steps, True, "corner", direction, at)
+
+
 def _set_out(problem: Problem, v: Array, direction: str, max_iter: int) -> _Walk:
     """Where to start from: here, or a few steps of the plain mean away from zero.
 
@@ -197,7 +192,7 @@ def _set_out(problem: Problem, v: Array, direction: str, max_iter: int) -> _Walk
     return _Walk(_look(problem, away.point.v, goal, away.point.at.scores), away.steps)
 
 
-def _next_to_corner(point: _Point) -> bool:
+def _next_to_corner(point: Point) -> bool:
     """Whether the ball has almost ceased to bind: losses that carry weight are almost equal."""
     return point.at.worst.alpha < 1e-3 * abs(point.at.worst.value)
 
@@ -225,7 +220,7 @@ def _round_off(
         sharp = _look(problem, walk.point.v, Goal())
         # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
         near = sharp.value - walk.point.value + aim * problem.unit(sharp.value)
-        proved = _gap(problem, walk.point, tol, sharp.value)
+        proved = duality_gap(problem, walk.point, tol, sharp.value)
         if sharp.value < best.value:
             best = sharp
         bound = max(bound, sharp.value - (near if math.isnan(proved) else proved))
@@ -249,31 +244,32 @@ def can_newton(problem: Problem) -> bool:
 
 def _has_matrix(problem: Problem) -> bool:
     few = problem.groups is None or problem.groups.shares.size <= _MANY
-    return problem.m == 1 and problem.d <= _LARGE and few
+    return problem.m == 1 and problem.d <= LARGE and few
 
 
 def _price(problem: Problem) -> float:
     """What a step of Newton's method costs, in steps of L-BFGS."""
     n, d, row = problem.n, problem.d + 1, problem.row_size
     dense = problem.csr is None
-    matrix = n * d * (d * 1.2e-10 + 1e-9) if dense else n * row * row * 1.5e-9
-    step = 2e-9 * n * row + 3e-8 * n
+    # Seconds, as measured; their ratio is much the same elsewhere.
+    matrix = n * d * (d * 5e-11 + 7e-10) if dense else n * row * row * 1.5e-9
+    step = 1.3e-9 * n * row + 1.5e-8 * n + 2e-4
     return 1.0 + (matrix + d**3 * 1e-10) / step
 
 
 # -- the way down ----------------------------------------------------------------------
 
 
-def _look(problem: Problem, v: Array, goal: Goal, scores: Array | None = None) -> _Point:
+def _look(problem: Problem, v: Array, goal: Goal, scores: Array | None = None) -> Point:
     if scores is None:
         scores = problem.scores(problem.to_model(v))
     at = problem.evaluate(scores, *goal)
     return _arrive(problem, v, at)
 
 
-def _arrive(problem: Problem, v: Array, at: Evaluation) -> _Point:
+def _arrive(problem: Problem, v: Array, at: Evaluation) -> Point:
     gradient = problem.scaled_gradient(problem.gradient(at)) + problem.penalty * v
-    return _Point(v, at, _value(problem, v, at), gradient)
+    return Point(v, at, _value(problem, v, at), gradient)
 
 
 def _value(problem: Problem, v: Array, at: Evaluation) -> float:
@@ -311,6 +307,9 @@ def _descend(
     values: deque[float] = deque(maxlen=11)
     newton, small, told = direction == "newton", 0, -1
     bounded = not problem.loss.functions
+    # Where a certificate will decide, one hint is enough.
+    decided = newton or _has_matrix(problem)
+    enough = 1 if decided else 2
     while True:
         point = walk.point
         values.append(point.value)
@@ -330,20 +329,22 @@ def _descend(
             memory.clear()
             way, slope = -point.gradient, -float(point.gradient @ point.gradient)
         # Half the decrement of Newton's method is the gap, to second order; the memory of
-        # L-BFGS is a rougher guide, so it has to say so twice, and the trend must agree.
+        # L-BFGS is a rougher guide, so it may have to say so twice, and the trend must agree.
         allowed = tol * problem.unit(point.value)
-        close = -0.5 * slope <= 0.5 * allowed and (newton or _to_come(values) <= 0.3 * allowed)
+        close = -0.5 * slope <= 0.5 * allowed
+        if not decided:
+            close = close and _to_come(values) <= 0.3 * allowed
         small = small + 1 if close else 0
         if not newton and not memory:
             # Nothing is known of the curvature: only a slope that is flat wherever models may be
             # will do.
-            flat = math.sqrt(-slope) * _reach(problem, point) <= allowed
+            flat = math.sqrt(-slope) * reach(problem, point) <= allowed
             small = 2 if flat else 0
         elif not newton and -0.5 * slope <= 1e-3 * allowed:
             small = 2  # far below what is asked
         if bounded and point.value <= allowed:
             small = 2  # no loss is below zero
-        if small >= (1 if newton else 2) or slope == 0.0:
+        if small >= enough or slope == 0.0:
             return "converged"
         if walk.steps >= max_iter:
             return "exhausted"
@@ -374,8 +375,8 @@ def _to_come(values: deque[float]) -> float:
 
 
 def _search(
-    problem: Problem, point: _Point, way: Array, slope: float, goal: Goal, scaled: bool
-) -> _Point | None:
+    problem: Problem, point: Point, way: Array, slope: float, goal: Goal, scaled: bool
+) -> Point | None:
     """A step that decreases the value enough and flattens the slope (weak Wolfe conditions).
 
     Bisection between a step that is too long and one that is too short; it also works at
@@ -441,7 +442,7 @@ def _lbfgs_direction(gradient: Array, memory: Memory) -> Array:
     return q
 
 
-def _newton_direction(problem: Problem, point: _Point, goal: Goal) -> Array:
+def _newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
     """−H⁻¹ g with the Hessian of the robust loss,
 
     X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,   J the gradients of what the ball moves.
@@ -474,138 +475,9 @@ def _newton_direction(problem: Problem, point: _Point, goal: Goal) -> Array:
         hessian, sides = problem.gram(h, first, second)
         hessian -= sides @ inverse_of(*m) @ sides.T
     hessian[np.diag_indices_from(hessian)] += problem.penalty
-    return -_solve_spd(hessian, point.gradient)
+    return -solve_spd(hessian, point.gradient)
 
 
 def _floored(worst: WorstCase) -> float:
     """α, or a little of the value: next to a corner it vanishes, and the Hessian with it."""
     return max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))
-
-
-def _solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
-    """matrix⁻¹ right for a matrix that is positive definite but for rounding."""
-    diagonal = np.einsum("ii->i", matrix)
-    largest = max(float(diagonal.max()), 1e-300)
-    if largest <= 1e-290:  # no curvature at all
-        return right.copy()
-    ridge = relative * largest
-    # Columns without any variation have an empty row: they stay where they are.
-    diagonal[diagonal <= 0.0] = largest
-    while True:
-        try:
-            damped = matrix.copy()
-            damped[np.diag_indices_from(damped)] += ridge
-            return cho_solve(cho_factor(damped, lower=True, overwrite_a=True), right)
-        except LinAlgError:
-            ridge *= 100.0
-
-
-# -- certificates ----------------------------------------------------------------------
-
-
-def _gap(problem: Problem, point: _Point, tol: float, value: float | None = None) -> float:
-    """A duality gap: no model has a robust loss below value − gap.
-
-    The value is that of the point, unless another is given.  The worst-case weights p stay in
-    the ball for every model, so
-
-        F(θ) ≥ Σ p l(θ) + ½ Σ penalty v² ≥ −Σ p l*(u) − ½ Σ penalty (v − δ)²
-
-    for all u and δ with X̃ᵀ(p u) = −penalty (v − δ).  What is missing to equality (rounding; the
-    gradient, where there is no penalty and no matrix) counts times ten times the norm of v, and
-    at least ten: the bound then holds for all models within that norm.  First u = l' with
-    δ = g/penalty; if that is not good enough and the matrix is small, δ is Newton's step on the
-    weighted loss and u = l' − l'' X̃δ.
-    """
-    conjugate = problem.loss.conjugate
-    if conjugate is None:
-        return math.nan
-    at, p, penalty = point.at, point.at.worst.weights, problem.penalty
-    reached = point.value if value is None else value
-
-    def bound(u: Array, delta: Array, rest: Array) -> float:
-        total = 0.0
-        for rows in _some_at_a_time(problem.n):
-            held = p[rows] > 0.0
-            own = slice(rows.start * problem.m, rows.stop * problem.m)
-            values = conjugate(u[own], problem.y[rows])[held]
-            total += float(p[rows][held] @ values)
-        if not math.isfinite(total):
-            return math.inf
-        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2)
-        slack = float(np.linalg.norm(rest)) * _reach(problem, point)
-        return max(reached - lower, 0.0) + slack
-
-    free = penalty <= 0.0
-    delta = np.divide(point.gradient, penalty, out=np.zeros_like(penalty), where=~free)
-    best = bound(at.slopes, delta, point.gradient * free)
-    if best <= 0.1 * tol * problem.unit(reached) or problem.d > _LARGE or problem.m > 1:
-        return best
-    bend = np.empty(problem.n)
-    _kernels.bends_of(problem.loss.spec, at.scores, problem.y, bend)
-    hessian, _ = problem.gram(p * bend)
-    hessian[np.diag_indices_from(hessian)] += penalty
-    for ridge in (1e-12, 1e-9, 1e-6):
-        # Directions in which the data say nothing must not carry rounding far away.
-        delta = _solve_spd(hessian, point.gradient, ridge)
-        if not float(np.linalg.norm(delta)) <= 1e3 * _reach(problem, point):
-            continue  # hardly any curvature: Newton's step leads nowhere
-        u = at.slopes - bend * problem.scores(problem.to_model(delta))
-        rest = problem.scaled_gradient(problem.data_gradient(p * u))
-        best = min(best, bound(u, delta, rest + penalty * (point.v - delta)))
-        if best <= tol * problem.unit(reached):
-            break
-    return best
-
-
-def _some_at_a_time(n: int) -> Iterator[slice]:
-    """All rows, in parts that do not take much room."""
-    return (slice(first, first + 65_536) for first in range(0, n, 65_536))
-
-
-def _reach(problem: Problem, point: _Point) -> float:
-    """How far from zero, in scaled coordinates, a certificate has to hold."""
-    return 10.0 * max(float(np.linalg.norm(point.v)), problem.breadth)
-
-
-def _corner(problem: Problem, point: _Point) -> Exact | None:
-    """The model that knows nothing, if it is the optimum.
-
-    In large balls it often is.  All losses are equal there, the robust loss has a corner, and
-    descent creeps towards it.  It is optimal if weights in the ball balance the data,
-
-        Σ p y x̃ = 0,  Σ p = 1,  p ≥ 0,
-
-    and the closest such weights in χ² are p = b (1 + y x̃·μ + ν)₊, found by Newton's method.
-    """
-    if problem.groups is not None:
-        return None
-    zero = problem.evaluate(problem.scores(problem.zeros()))
-    if problem.loss.of != "margin" or problem.d > _LARGE or point.value < 0.97 * zero.value:
-        return None
-    n, y, size = problem.n, problem.y, problem.d + 2
-    b = problem.base / problem.base.sum() if problem.base.size else np.full(n, 1.0 / n)
-    mu, p, side = np.zeros(size), b, np.zeros(size - 1)
-    for _ in range(30):
-        tilt = 1.0 + y * problem.scores(problem.to_model(mu[:-1])) + mu[-1]
-        p = b * np.maximum(tilt, 0.0)
-        side = problem.scaled_gradient(problem.data_gradient(p * y))
-        miss = np.append(side, p.sum() - 1.0)
-        if np.linalg.norm(miss) <= 1e-12:
-            break
-        active = b * (tilt > 0.0)
-        matrix = np.zeros((size, size))
-        matrix[:-1, :-1] = problem.gram(active)[0]
-        matrix[-1, :-1] = problem.scaled_gradient(problem.data_gradient(active * y))
-        matrix[:-1, -1] = matrix[-1, :-1]
-        matrix[-1, -1] = active.sum()
-        mu -= _solve_spd(matrix, miss)
-    total = p.sum()
-    if not total > 0.0:
-        return None
-    rest = abs(float(zero.slopes[0])) * float(np.linalg.norm(side)) / total
-    inside = problem.divergence.between(p / total, b) <= problem.rho * (1.0 + 1e-12)
-    if not inside or not rest <= 1e-9:
-        return None
-    gap = rest * _reach(problem, point)
-    return Exact(problem.zeros(), zero.value, gap, rest, 0, True, "corner", "", zero)
