@@ -177,7 +177,7 @@ def judge(name: str, seed: int) -> list[dict[str, Any]]:
         known = {"groups": groups[train]} if label == "groups known" else {}
         model.fit(before, y[train], **known)
         margins = y[test] * model.decision_function(after)
-        wrong, losses = margins < 0.0, np.logaddexp(0.0, -margins)
+        wrong, losses = model.predict(after) != y[test], np.logaddexp(0.0, -margins)
         sizes = np.bincount(groups[test])
         errors, means = (
             np.bincount(groups[test], each)[sizes >= 50] / sizes[sizes >= 50]

@@ -94,7 +94,7 @@ def run(seed: int) -> list[Run]:
         model.fit(X, y)
         seconds = time.process_time() - begun
         margins = y_test * model.decision_function(X_test)
-        wrong = margins < 0.0
+        wrong = model.predict(X_test) != y_test
         worst = max(wrong[group].mean() for group in groups if group.sum() >= SMALLEST)
         loss = worst_case(np.logaddexp(0.0, -margins), RHO).value
         rows.append(Run(name, samples, 100 * wrong.mean(), 100 * worst, loss, seconds))
