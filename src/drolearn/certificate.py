@@ -49,8 +49,8 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
         F(θ) ≥ Σ p l(θ) + ½ Σ penalty v² ≥ −Σ p l*(u) − ½ Σ penalty (v − δ)²
 
     for all u and δ with X̃ᵀ(p u) = −penalty (v − δ).  What is missing to equality (rounding; the
-    gradient, where there is no penalty and no matrix) counts times ten times the norm of v, and
-    at least ten: the bound then holds for all models within that norm.  First u = l' with
+    gradient, where there is no penalty and no matrix) counts times `reach`, ten times the norm
+    of v or more: the bound then holds for all models within that norm.  First u = l' with
     δ = g/penalty; if that is not good enough and the matrix is small, δ is Newton's step on the
     weighted loss and u = l' − l'' X̃δ.
     """

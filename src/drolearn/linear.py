@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -59,7 +60,7 @@ class Data:
     weights: Array | None
 
 
-class RobustLinear(CallbackSupportMixin, BaseEstimator):
+class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     """What robust linear classifiers and regressors have in common."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -104,19 +105,19 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
 
     # -- what subclasses say -----------------------------------------------------------
 
+    @abstractmethod
     def _loss(self) -> Loss:
         """The loss for the data that was given to fit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _labels(self, y: Any) -> Array:
         """Labels of new data as the loss wants them."""
-        raise NotImplementedError
 
-    # -- fitting -----------------------------------------------------------------------
-
+    @abstractmethod
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
         """Check what was given to fit."""
-        raise NotImplementedError
+
+    # -- fitting -----------------------------------------------------------------------
 
     def _fit(self, data: Data, groups: Any, rho: Any, context: Any = None) -> Self:
         """Make a problem, solve it, keep what was found.
@@ -131,17 +132,14 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
         codes, self.groups_ = None, None
         if groups is not None:
             self.groups_, codes = as_groups(groups, X.shape[0])
-        self.rho_ = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
-        plain = isinstance(self.solver, str) and self.solver == "erm"
-        if plain:
-            self.rho_ = 0.0
+        radius = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
         problem = make_problem(
             X,
             data.labels,
             weights,
             codes,
-            rho=self.rho_,
-            divergence=as_divergence("chi2" if plain else self.divergence),
+            rho=radius,
+            divergence=as_divergence(self.divergence),
             loss=self._loss(),
             l2=self.l2,
             fit_intercept=self.fit_intercept,
@@ -190,6 +188,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator):
         theta = np.column_stack([np.atleast_2d(found.coef), np.atleast_1d(found.intercept)])
         for name, value in self._attributes(theta, dtype).items():
             setattr(self, name, value)
+        self.rho_ = problem.rho
         self.robust_loss_ = found.worst.value
         self.objective_ = found.value
         self.gap_ = found.gap

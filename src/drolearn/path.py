@@ -22,6 +22,7 @@ from drolearn.gradient import Method
 from drolearn.inputs import as_generator, as_groups
 from drolearn.linear import Data, RobustClassifier, RobustLinear, RobustRegressor
 from drolearn.loss import Loss
+from drolearn.problem import Groups
 from drolearn.worst_case import as_radius
 
 __all__ = ["RobustClassifierCV", "RobustRegressorCV"]
@@ -201,13 +202,11 @@ def _score(
             raise
     if scoring == "robust":
         return -model.worst_case(X, y, path.scoring_rho, weights).value
-    each, sizes = model.losses(X, y), np.ones(test.size) if weights is None else weights
     codes = np.zeros(test.size, dtype=np.int64)
     if scoring == "worst-group" and groups is not None:
         codes = groups[test]
-    total = np.bincount(codes, sizes)
-    held = total > 0.0
-    return -float((np.bincount(codes, sizes * each)[held] / total[held]).max())
+    parts = Groups.make(codes, np.empty(0) if weights is None else weights)
+    return -float(parts.means(model.losses(X, y))[parts.shares > 0.0].max())
 
 
 class RobustClassifierCV(RobustPath, RobustClassifier):

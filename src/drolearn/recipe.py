@@ -65,6 +65,8 @@ def choose(problem: Problem, tol: float, max_iter: float) -> str:
     worth = worth or (tol >= 4e-3 and n >= max(30_000, 250 * d))
     if not worth or passes > max_iter or not problem.divergence.strictly_convex:
         return "exact"
+    if problem.groups is not None:  # draws cannot tell the loss of a group
+        return "exact"
     exact = 20.0 if can_newton(problem) else 40.0 - 10.0 * math.log10(tol)
     return "gssg" if 3.0 * passes < exact else "exact"
 

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _kernels
 from drolearn.descent import History, State, Step, descend
-from drolearn.divergence import Divergence
+from drolearn.divergence import Divergence, as_divergence
 from drolearn.exact import can_newton, minimise
 from drolearn.gradient import Method, as_count
 from drolearn.inputs import as_problem, as_start
@@ -63,7 +63,8 @@ class Solution:
     worst : WorstCase
         Worst-case weights of the rows, and the robust loss without penalty.
     gap : float
-        No model within ten times the norm of this one (in scaled coordinates, and at least ten)
+        No model within ten times the norm of this one, or of what is to be expected if that is
+        more (in scaled coordinates),
         has a value below value − gap; NaN where nothing is known, as for stochastic methods.
     gradient_norm : float
         In scaled coordinates; the mean norm of recent gradients for stochastic methods.
@@ -191,8 +192,6 @@ def solve(
     >>> round(found.value, 4)
     0.6293
     """
-    if isinstance(solver, str) and solver == "erm":
-        rho, divergence = 0.0, "chi2"
     problem = as_problem(
         X,
         y,
@@ -252,6 +251,8 @@ def run(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )
     as_count("batch_size", batch_size)
+    if name == "erm":
+        problem.rho, problem.divergence, name = 0.0, as_divergence("chi2"), "exact"
     _warn_of_all_weights(problem)
     if problem.groups is not None and name not in _EXACT:
         raise ValueError(
@@ -260,8 +261,6 @@ def run(
         )
     if name == "auto":
         name = choose(problem, 1e-6 if tol is None else tol, float(max_iter))
-    if name == "erm":
-        name = "exact"
     if name == "newton" and not can_newton(problem):
         raise ValueError(
             f"solver='newton' needs one score, a strictly convex divergence, at most 2000 columns "
