@@ -119,7 +119,7 @@ def cases() -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
     def grouped(name: str, *columns: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         X, y = datasets.load(name)
-        with np.load(datasets.folder() / f"{name}.npz") as stored:
+        with np.load(datasets.path(name)) as stored:
             names = stored[columns[0]].astype(str)
             for other in columns[1:]:
                 names = np.char.add(np.char.add(names, " "), stored[other].astype(str))

@@ -91,7 +91,7 @@ def main(*names: str) -> None:
 
 
 def _size(name: str) -> int:
-    return (datasets.folder() / f"{name}.npz").stat().st_size
+    return datasets.path(name).stat().st_size
 
 
 def plot(rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,3 +20,12 @@ def _threads_for_fewer_losses():
     module._THREADS_FROM.clear()
     yield
     module._THREADS_FROM.update(usual)
+
+
+@pytest.fixture
+def datasets() -> Path:
+    """The folder of real data sets that are not part of the package."""
+    folder = os.environ.get("DROLEARN_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("DROLEARN_DATA names no folder of data sets")
+    return Path(folder)

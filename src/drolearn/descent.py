@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from drolearn import _kernels
 from drolearn.gradient import Draw, Method, Multilevel
 from drolearn.problem import Problem, some_rows
+from drolearn.storage import replacing
 
 __all__ = ["Constant", "Decay", "History", "State", "descend"]
 
@@ -130,7 +129,6 @@ class State:
         """Write the state to a file, all of it or nothing."""
         import json
 
-        target = Path(path)
         about = {
             "best_value": self.best_value,
             "generator": self.generator,
@@ -140,16 +138,8 @@ class State:
         }
         names = ("theta", "average", "tally", "anchor", "drift", "best")
         arrays = {name: getattr(self, name) for name in names}
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, about=np.array(json.dumps(about)), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> State:
@@ -183,6 +173,7 @@ def descend(
     anchor_every: float = math.inf,
     tune: bool = False,
     tol: float | None = None,
+    watch_rows: int = _WATCHED,
     watch: Callable[[State], bool] = lambda state: False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> str:
@@ -198,12 +189,12 @@ def descend(
     `clip = inf` leaves every one unbiased.  Every `anchor_every` samples, the full gradient is
     taken at the current point and becomes the anchor of the draws that follow; steps are halved
     if the robust loss has grown since the last one.  `tune` fits the
-    level probabilities after a short run.
+    level probabilities after a short run.  `watch_rows` rows tell the best model so far.
     """
     rng = np.random.default_rng()
     rng.bit_generator.state = state.generator
     # Who comes closer than some rows can tell is watched on all of them.
-    watched = _Watched(problem, average, problem.n if anchor_every < math.inf else _WATCHED)
+    watched = _Watched(problem, average, problem.n if anchor_every < math.inf else watch_rows)
     address, packed = _kernels.pack(problem.divergence.spec)
     mean, scale, _ = problem.columns
     tally = state.tally

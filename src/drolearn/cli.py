@@ -1,0 +1,207 @@
+"""The command line: `drolearn reproduce` and `drolearn datasets`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+try:
+    import typer
+    from rich.console import Console
+    from rich.table import Table as RichTable
+except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of its own
+    sys.exit(f"The command line needs {error.name}: pip install 'drolearn[paper]'.")
+
+from drolearn import data
+
+if TYPE_CHECKING:
+    from drolearn.experiment import Failure, Store
+    from drolearn.protocol import Protocol, Run
+    from drolearn.report import Rows
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
+    help="Distributionally robust learning: the paper's experiments and their data.",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Run the command line; every error that has a remedy is one sentence."""
+    try:
+        app()
+    except (data.DataError, ValueError, OSError) as error:
+        sys.exit(str(error))
+    except ModuleNotFoundError as error:
+        sys.exit(f"This command needs {error.name}: pip install 'drolearn[paper]'.")
+
+
+@app.command()
+def datasets(
+    fetch: Annotated[
+        list[str] | None, typer.Option(help="Bring this data set into the cache; repeatable.")
+    ] = None,
+) -> None:
+    """List the data sets: size, licence, and where each would come from now."""
+    console = Console()
+    for name in fetch or []:
+        console.print(f"{name}: {data.fetch(name)}", soft_wrap=True)
+    if fetch:
+        return
+    table = RichTable("name", "N", "d", "home", "licence", "comes from", "what it is")
+    for entry in data.CATALOGUE.values():
+        table.add_row(
+            entry.name, str(entry.n), str(entry.d), entry.home, entry.licence,
+            data.where(entry.name), entry.about,
+        )  # fmt: skip
+    console.print(table)
+    there = data.folder()
+    if there is None:
+        console.print("DROLEARN_DATA names no folder of data sets.")
+        return
+    known = {entry.file for entry in data.CATALOGUE.values()}
+    others = sorted(path.name for path in there.glob("*.npz") if path.name not in known)
+    console.print(f"Other files of DROLEARN_DATA: {', '.join(others) or 'none'}.")
+
+
+@app.command()
+def reproduce(
+    what: Annotated[
+        list[str], typer.Argument(help="figure1 … figure4, table1, table2, scaling, choices, all")
+    ],
+    quick: Annotated[bool, typer.Option(help="Few seeds and samples: minutes, not hours.")] = False,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Only this data set; repeatable, or with commas.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Permutations of each data set.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for rows, tables, figures.")] = None,
+    protocol: Annotated[Path | None, typer.Option(help="Another TOML file.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Page whose claims are made anew.")] = None,
+) -> None:
+    """Make tables and figures of the paper.  Stopped at any moment, the same command goes on."""
+    from drolearn import claims
+    from drolearn.experiment import Store, available, perform_all
+    from drolearn.protocol import read_protocol
+
+    console = Console()
+    plan = read_protocol(protocol)
+    names = list(plan.artefacts) if "all" in what else what
+    for name in names:
+        if name not in plan.artefacts:
+            raise typer.BadParameter(f"{name!r} is none of {', '.join([*plan.artefacts, 'all'])}.")
+    only = [name for given in datasets or [] for name in given.split(",") if name]
+    for name in only:
+        if name not in plan.datasets:
+            raise typer.BadParameter(f"{name!r} is no data set of {', '.join(plan.datasets)}.")
+    plan = plan.hurried() if quick else plan
+    plan = plan.narrowed(only, seeds)
+    store = Store(out or Path("results") / ("quick" if quick else "paper"))
+    used = [d for name in names for d in plan.artefacts[name].datasets]
+    with console.status("Looking for the data sets"):
+        reasons = available(used)
+    for reason in reasons.values():
+        console.print(f"[yellow]Left out:[/] {reason}", soft_wrap=True)
+    runs = {run.key: run for name in names for run in plan.runs(name)}
+    runs = {key: run for key, run in runs.items() if run.dataset not in reasons}
+    failures = _watch(console, perform_all, list(runs.values()), store, jobs or os.cpu_count() or 1)
+    store.gather()
+    rows = store.rows()
+    for name in names:
+        for path in write(plan, name, rows, reasons, store.folder):
+            console.print(f"wrote {path}", soft_wrap=True)
+    text = claims.claims(plan, rows)
+    (store.folder / "claims.md").write_text(text, encoding="utf-8")
+    if page is not None:
+        page.write_text(claims.with_claims(page.read_text("utf-8"), text), encoding="utf-8")
+    if failures:
+        sys.exit(
+            f"{len(failures)} runs failed, the first of them {failures[0].key!r} "
+            f"({failures[0].reason}); the others are kept, and the same command tries these again."
+        )
+
+
+def _watch(
+    console: Console, perform_all: Any, runs: list[Run], store: Store, jobs: int
+) -> list[Failure]:
+    """Make all runs that are not done, with a bar that says how long it will take."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    done = store.keys()
+    left = [run for run in runs if run.key not in done]
+    console.print(
+        f"{len(runs)} runs, {len(runs) - len(left)} of them done before; rows in {store.folder}",
+        soft_wrap=True,
+    )
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left:"), TimeRemainingColumn(compact=True),
+    )  # fmt: skip
+    with Progress(*columns, console=console, speed_estimate_period=600.0) as progress:
+        task = progress.add_task("runs", total=len(left))
+
+        def tell(outcome: Run | Failure) -> None:
+            progress.update(task, advance=1, description=outcome.key.rsplit(" ", 1)[0])
+
+        try:
+            return perform_all(left, store, jobs, tell)
+        except KeyboardInterrupt:
+            progress.stop()
+            kept = len(set(store.keys()) & {run.key for run in runs})
+            console.print(
+                f"Stopped: {kept} of {len(runs)} runs are kept in {store.folder}; the same command "
+                f"goes on.",
+                soft_wrap=True,
+            )
+            raise typer.Exit(130) from None
+
+
+def write(
+    plan: Protocol, name: str, rows: Rows, reasons: dict[str, str], folder: Path
+) -> list[Path]:
+    """The files of one artefact, made from rows."""
+    from drolearn import plot, report
+
+    artefact = plan.artefacts[name]
+    written: list[Path] = []
+    if artefact.kind in ("table", "choices"):
+        make = report.results if artefact.kind == "table" else report.choices
+        own = {d: why for d, why in reasons.items() if d in artefact.datasets}
+        tables = make(plan, name, rows, own)
+        contents = {
+            "md": "\n".join(table.markdown() for table in tables),
+            "tex": "\n".join(table.latex() for table in tables),
+            "csv": _joined([table.csv() for table in tables]),
+        }
+        for ending, text in contents.items():
+            written.append(folder / f"{name}.{ending}")
+            written[-1].write_text(text, encoding="utf-8")
+        return written
+    for dataset in artefact.datasets:
+        alone = artefact.kind == "scaling" or plan.datasets[dataset].stands_for is None
+        title = name if alone else f"{name}_{dataset}"
+        if artefact.kind == "scaling":
+            figure = plot.growth(plan, name, rows)
+        else:
+            figure = plot.curves(plan, name, dataset, rows)
+        written += plot.save(figure, folder, title) if figure is not None else []
+    return written
+
+
+def _joined(parts: list[str]) -> str:
+    """Tables of the same columns, one header."""
+    return parts[0] + "".join(part.split("\n", 1)[1] for part in parts[1:])
+
+
+if __name__ == "__main__":
+    main()

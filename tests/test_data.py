@@ -1,0 +1,447 @@
+"""Data sets from folders, the package, and servers that do not always behave."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import sklearn.datasets._openml as sk_openml
+import sklearn.datasets._rcv1 as sk_rcv1
+
+from drolearn import data, fetch
+
+
+@pytest.fixture
+def empty(monkeypatch, tmp_path):
+    """A machine that has nothing: no folder, an empty cache."""
+    monkeypatch.delenv("DROLEARN_DATA", raising=False)
+    monkeypatch.setenv("DROLEARN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Server:
+    """An HTTP server of some files; a file can be cut short or refused."""
+
+    def __init__(self):
+        self.files, self.cut, self.refused, self.asked = {}, set(), set(), []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.asked.append(self.path)
+                content = outer.files.get(self.path)
+                if content is None or self.path in outer.refused:
+                    self.send_error(503 if self.path in outer.refused else 404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                short = len(content) // 2 if self.path in outer.cut else len(content)
+                self.wfile.write(content[:short])
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server():
+    running = Server()
+    yield running
+    running.close()
+
+
+# -- UCI -------------------------------------------------------------------------------
+
+HIV1 = "/static/public/330/hiv+1+protease+cleavage.zip"
+OCTAMERS = [
+    ("746Data.txt", "AAAAAAAA,1\nCCCCCCCC,-1\n"),
+    ("1625Data.txt", "AAAAAAAA,1\nDDDDDDDD,-1\n"),  # the first again
+    ("schillingData.txt", "CCCCCCCC,-1\nEEEEEEEE,1\nEEEEEEEE,-1\n"),  # the last has both labels
+    ("impensData.txt", "XXXXXXXX,1\nFFFFFFFF,1\n"),  # no amino acid
+]
+
+
+def archive(files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        for name, text in files:
+            packed.writestr(name, text)
+    return out.getvalue()
+
+
+@pytest.fixture
+def uci(monkeypatch, server):
+    monkeypatch.setattr(fetch, "UCI", server.url)
+    server.files[HIV1] = archive(OCTAMERS)
+    kept = "AAAAAAAA,1\nCCCCCCCC,-1\nDDDDDDDD,-1\nFFFFFFFF,1"
+    monkeypatch.setattr(fetch, "_HIV1_DIGEST", hashlib.sha256(kept.encode()).hexdigest())
+    entry = data.CATALOGUE["hiv1"]
+    small = data.Entry("hiv1", 4, 160, entry.home, entry.licence, entry.about, fetch.hiv1)
+    monkeypatch.setitem(data.CATALOGUE, "hiv1", small)
+    return server
+
+
+def test_octamers_are_merged_and_go_to_the_cache_once(uci, empty):
+    found = data.load("hiv1")
+    assert found.y.tolist() == [1, -1, -1, 1]
+    np.testing.assert_array_equal(found.X.sum(axis=1), 8.0)
+    assert found.X[1].reshape(8, 20).argmax(axis=1).tolist() == [1] * 8  # C is the second letter
+    assert (empty / "hiv1.npz").stat().st_mode & 0o044  # others may read it
+    again = data.load("hiv1")
+    assert again.source == str(empty / "hiv1.npz")
+    np.testing.assert_array_equal(again.X, found.X)
+    assert len(uci.asked) == 1
+    assert data.where("hiv1") == str(empty / "hiv1.npz")
+
+
+def refuses(name, pattern, cache):
+    with pytest.raises(data.DataError, match=pattern) as caught:
+        data.load(name)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert f"drolearn datasets --fetch {name}" in text
+    left = list(cache.glob("**/*")) if cache.exists() else []
+    assert not [path for path in left if path.is_file()]
+
+
+def test_truncated_download_leaves_nothing(uci, empty):
+    uci.cut.add(HIV1)
+    refuses("hiv1", "could not be fetched from archive.ics.uci.edu", empty)
+    uci.cut.clear()
+    assert data.load("hiv1").y.size == 4
+
+
+def test_what_is_no_archive_leaves_nothing(uci, empty):
+    uci.files[HIV1] = uci.files[HIV1][:60]  # cut short, but with a length that fits
+    refuses("hiv1", "zip", empty)
+
+
+def test_archive_that_lacks_a_file_leaves_nothing(uci, empty):
+    uci.files[HIV1] = archive(OCTAMERS[:-1])
+    refuses("hiv1", "impensData.txt", empty)
+
+
+def test_other_octamers_than_the_papers_leave_nothing(uci, empty):
+    uci.files[HIV1] = archive([*OCTAMERS[:-1], ("impensData.txt", "GGGGGGGG,1\n")])
+    refuses("hiv1", "checksum", empty)
+
+
+def test_server_that_refuses(uci, empty):
+    uci.refused.add(HIV1)
+    refuses("hiv1", "503", empty)
+
+
+def test_no_server(uci, empty):
+    uci.close()
+    refuses("hiv1", "the server cannot be reached", empty)
+    uci.__init__()  # for the fixture to close
+
+
+def test_server_that_does_not_answer(monkeypatch, empty):
+    import socket
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        monkeypatch.setattr(fetch, "UCI", f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        monkeypatch.setattr(fetch, "PATIENCE", 0.2)
+        refuses("hiv1", "the server does not answer", empty)
+
+
+def test_full_disk_keeps_nothing_half_written(uci, empty, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    refuses("hiv1", "No space left on device", empty)
+
+
+def adult_lines(adult, rows):
+    """The rows of the package as UCI has them."""
+    names = adult.feature_names.tolist()
+    for i in rows:
+        values = {}
+        for name, value in zip(names, adult.X[i], strict=True):
+            column, _, level = name.partition("_")
+            if name in ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss",
+                        "hours-per-week"):  # fmt: skip
+                values[name] = str(int(value))
+            elif value == 1.0:
+                values[column] = level
+        values["income"] = ">50K" if adult.y[i] == 1 else "<=50K"
+        yield ", ".join(values[name] for name in fetch.ADULT_COLUMNS)
+
+
+def test_adult_from_uci_is_the_adult_of_the_package(server, empty, monkeypatch):
+    adult = data.load_adult()
+    lines = list(adult_lines(adult, range(adult.y.size)))
+    lines.insert(5, lines[0].replace("White", "?"))  # a row that lacks a value
+    halves = {"adult.data": lines[:30000], "adult.test": ["|1x3 Cross validator", *lines[30000:]]}
+    sums = {}
+    for name, part in halves.items():
+        dot = "." if name == "adult.test" else ""
+        content = "\n".join(line if line.startswith("|") else line + dot for line in part) + "\n\n"
+        server.files[f"/ml/machine-learning-databases/adult/{name}"] = content.encode()
+        sums[name] = hashlib.sha256(content.encode()).hexdigest()
+    monkeypatch.setattr(fetch, "UCI", server.url)
+    with pytest.raises(data.DataError, match=r"hash|SHA256"):  # not the bytes of the paper
+        data.fetch("adult")
+    assert not list(empty.glob("*"))
+    monkeypatch.setattr(fetch, "_ADULT_FILES", sums)
+    inside = data.load("adult")
+    assert inside.source == "package"
+    assert data.fetch("adult") == empty / "adult_d119.npz"
+    fetched = data.load("adult")
+    assert fetched.source == str(empty / "adult_d119.npz")
+    np.testing.assert_array_equal(fetched.X, inside.X)
+    np.testing.assert_array_equal(fetched.y, inside.y)
+
+
+# -- OpenML ----------------------------------------------------------------------------
+
+
+def serve_openml(server, monkeypatch, name, arff, columns, sparse):
+    """What OpenML would say about a data set."""
+    api = "/api/v1/json/data"
+    path = f"/data/v1/download/7/{name}.arff"
+    about = {
+        "id": "7", "name": name, "version": "1", "format": "Sparse_ARFF" if sparse else "ARFF",
+        "status": "active", "file_id": "7", "description": "", "url": server.url[:-1] + path,
+        "md5_checksum": hashlib.md5(arff.encode()).hexdigest(), "default_target_attribute": "class",
+    }  # fmt: skip
+    features = [
+        {"index": str(i), "name": column, "data_type": kind,
+         "is_target": str(column == "class").lower(), "is_ignore": "false",
+         "is_row_identifier": "false", "number_of_missing_values": "0"}
+        for i, (column, kind) in enumerate(columns)
+    ]  # fmt: skip
+    rows = arff.lower().split("@data\n")[1].count("\n")
+    pages = {
+        f"{api}/list/data_name/{name}/limit/2/data_version/1": {"data": {"dataset": [{"did": 7}]}},
+        f"{api}/7": {"data_set_description": about},
+        f"{api}/features/7": {"data_features": {"feature": features}},
+        f"{api}/qualities/7": {
+            "data_qualities": {"quality": [{"name": "NumberOfInstances", "value": str(rows)}]}
+        },
+    }
+    for at, page in pages.items():
+        server.files[at] = json.dumps(page).encode()
+    # sklearn asks with and without this, and lower case.
+    base = f"{api}/list/data_name/{name.lower()}/limit/2/data_version/1"
+    for at in (base, f"{base}/status/active"):
+        server.files[at] = json.dumps({"data": {"dataset": [{"did": 7}]}}).encode()
+    server.files[path] = arff.encode()
+    for constant in ("_SEARCH_NAME", "_DATA_INFO", "_DATA_FEATURES", "_DATA_QUALITIES"):
+        url = getattr(sk_openml, constant).replace("https://www.openml.org/", server.url)
+        monkeypatch.setattr(sk_openml, constant, url)
+    return path
+
+
+WORDS = """@relation words
+@attribute one numeric
+@attribute two numeric
+@attribute class {a,b,c}
+@data
+{0 3,2 b}
+{1 1,2 b}
+{0 2,1 5}
+{2 c}
+"""
+NUMBERS = """@relation numbers
+@attribute ID_REF numeric
+@attribute one numeric
+@attribute class {-1,1}
+@data
+7,0.5,1
+8,1.5,-1
+9,2.5,-1
+"""
+
+
+def test_sparse_openml_takes_the_most_frequent_class(server, monkeypatch):
+    columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
+    serve_openml(server, monkeypatch, "words", WORDS, columns, sparse=True)
+    X, y = fetch.openml("words")
+    assert sp.issparse(X)
+    assert X.dtype == np.float32
+    np.testing.assert_array_equal(X.toarray(), [[3, 0], [0, 1], [2, 5], [0, 0]])
+    assert y.tolist() == [1, 1, -1, -1]
+    assert fetch.openml("words", positive="c")[1].tolist() == [-1, -1, -1, 1]
+
+
+def test_dense_openml_takes_the_larger_number_and_leaves_columns_out(server, monkeypatch):
+    columns = [("ID_REF", "numeric"), ("one", "numeric"), ("class", "nominal")]
+    serve_openml(server, monkeypatch, "numbers", NUMBERS, columns, sparse=False)
+    X, y = fetch.openml("numbers", ignore=("ID_REF",))
+    np.testing.assert_array_equal(X, [[0.5], [1.5], [2.5]])
+    assert y.tolist() == [1, -1, -1]  # although -1 is more frequent
+
+
+def test_openml_of_another_shape_is_refused(server, monkeypatch, empty):
+    columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
+    serve_openml(server, monkeypatch, "tr31.wc", WORDS, columns, sparse=True)
+    with pytest.raises(data.DataError, match="has 4 rows and 2 columns and should have 927 and"):
+        data.load("tr31.wc")
+    assert not list(empty.glob("*"))
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed"])
+def test_openml_that_arrives_damaged(server, monkeypatch, empty, harm):
+    columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
+    path = serve_openml(server, monkeypatch, "tr31.wc", WORDS, columns, sparse=True)
+    if harm == "cut":
+        server.cut.add(path)
+    else:
+        server.files[path] = WORDS.replace("5", "6").encode()
+    refuses("tr31.wc", "openml.org", empty)
+
+
+def test_words_of_tr31_from_openml_are_those_of_the_folder(datasets, server, monkeypatch):
+    path = datasets / "tr31.wc.npz"
+    want = data.read("tr31.wc", path).X[:300, :400]
+    with np.load(path) as stored:
+        classes = stored["class_orig"][:300]
+    levels = sorted(set(classes))
+    lines = ["@relation tr31", *(f"@attribute w{j} numeric" for j in range(400))]
+    lines += [f"@attribute class {{{','.join(levels)}}}", "@data"]
+    for row, name in zip(want, classes, strict=True):
+        row = sp.csr_matrix(row)
+        cells = [f"{j} {value:g}" for j, value in zip(row.indices, row.data, strict=True)]
+        # As in every sparse ARFF, the first level is a zero and left out.
+        cells += [] if name == levels[0] else [f"400 {name}"]
+        lines.append("{" + ",".join(cells) + "}")
+    columns = [(f"w{j}", "numeric") for j in range(400)] + [("class", "nominal")]
+    serve_openml(server, monkeypatch, "tr31.wc", "\n".join(lines) + "\n", columns, sparse=True)
+    X, y = fetch.openml("tr31.wc")
+    assert (abs(X - want) > 0).nnz == 0
+    names, counts = np.unique(classes, return_counts=True)
+    np.testing.assert_array_equal(y == 1, classes == names[counts.argmax()])
+    assert levels[0] in classes
+
+
+# -- RCV1 ------------------------------------------------------------------------------
+
+
+def test_rcv1_takes_the_corporate_articles(server, monkeypatch, empty):
+    """As many articles as there are, of one word each; scikit-learn accepts no other number."""
+    n, d = data.CATALOGUE["rcv1"].n, data.CATALOGUE["rcv1"].d
+
+    def serve(name, lines):
+        content = gzip.compress("\n".join(lines).encode(), 1)
+        server.files[f"/{name}"] = content
+        sha = hashlib.sha256(content).hexdigest()
+        return sk_rcv1.RemoteFileMetadata(f"{name}.gz", f"{server.url}{name}", sha)
+
+    cuts = np.linspace(0, n, 6).astype(int)
+    parts = [
+        serve(f"part{k}", (f"{i} {1 + i % d}:1" for i in range(cuts[k], cuts[k + 1])))
+        for k in range(5)
+    ]
+    others = [f"T{k:03}" for k in range(102)]
+    topics = (f"{others[i // 3 % 102] if i % 3 else 'CCAT'} {i} 1" for i in range(n))
+    monkeypatch.setattr(sk_rcv1, "XY_METADATA", tuple(parts))
+    monkeypatch.setattr(sk_rcv1, "TOPICS_METADATA", serve("topics", topics))
+    server.cut.add("/part3")
+    refuses("rcv1", "figshare", empty)
+    server.cut.clear()
+    found = data.load("rcv1")
+    assert found.X.shape == (n, d)
+    assert (found.y == 1).sum() == (n + 2) // 3
+    words = found.X.indices[:: found.X.indptr[1]]
+    np.testing.assert_array_equal(np.sort(words), np.sort(np.arange(n) % d))
+
+
+# -- folders and files -----------------------------------------------------------------
+
+
+def test_folder_goes_before_cache_and_package(monkeypatch, tmp_path, empty):
+    X, y = data._adult_of_the_paper()
+    changed = X.copy()
+    changed[0, 0] += 1.0
+    np.savez(tmp_path / "adult_d119.npz", format="dense", X=changed, y=y)
+    monkeypatch.setenv("DROLEARN_DATA", str(tmp_path))
+    found = data.load("adult")
+    assert found.source == str(tmp_path / "adult_d119.npz")
+    assert found.X[0, 0] == X[0, 0] + 1.0
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        (b"", "damaged"),
+        (b"PK\x03\x04 and no more", "damaged"),
+        ({"format": "dense", "X": np.zeros((2, 3))}, "damaged"),
+        ({"format": "dense", "X": np.zeros((2, 3)), "y": np.ones(2)}, "has 2 rows and 3 columns"),
+        ({"format": "dense", "X": np.zeros((5830, 160)), "y": np.ones(5830)}, "labels 1 and -1"),
+    ],
+)
+def test_bad_files_of_the_folder(monkeypatch, tmp_path, empty, content, pattern):
+    path = tmp_path / "hiv1.npz"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.savez(path, **content)
+    monkeypatch.setenv("DROLEARN_DATA", str(tmp_path))
+    with pytest.raises(data.DataError, match=pattern) as caught:
+        data.load("hiv1")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_file_of_the_cache(monkeypatch, empty):
+    empty.mkdir()
+    X = np.zeros((5830, 160), dtype=np.float32)
+    np.savez_compressed(empty / "hiv1.npz", format="dense", X=X, y=np.ones(5830))
+    whole = (empty / "hiv1.npz").read_bytes()
+    (empty / "hiv1.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(data.DataError, match="drolearn datasets --fetch hiv1"):
+        data.load("hiv1")
+
+
+def test_names_that_are_not_known(empty):
+    with pytest.raises(data.DataError, match="did you mean 'hiv1'"):
+        data.load("hiv")
+    with pytest.raises(data.DataError, match="drolearn datasets"):
+        data.load("nothing like it")
+    with pytest.raises(data.DataError, match="no public home"):
+        data.fetch("text_like")
+    with pytest.raises(data.DataError, match="DROLEARN_DATA"):
+        data.load("rcv1_27k")
+    with pytest.raises(data.DataError, match="DROLEARN_DATA"):
+        data.read("covtype.binary")
+
+
+def test_catalogue_has_the_papers_sizes(datasets):
+    assert len(data.CATALOGUE) == 16
+    for name in ("tr31.wc", "hiv1", "bioresponse", "adult", "rcv1_27k"):
+        entry, found = data.CATALOGUE[name], data.load(name)
+        assert found.X.shape == (entry.n, entry.d)
+        assert data.where(name).startswith(str(datasets))
+
+
+def test_text_like_documents():
+    X, y = data.text_like(2000, columns=500, words=20, seed=3)
+    again, labels = data.text_like(2000, columns=500, words=20, seed=3)
+    assert (again != X).nnz == 0
+    np.testing.assert_array_equal(y, labels)
+    assert set(y.tolist()) == {-1, 1}
+    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+    np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
