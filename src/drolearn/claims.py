@@ -174,7 +174,7 @@ def _unbiased(found: _Found) -> Claim:
         if own:
             gaps = [row["robust_loss"] - exact[row["seed"]]["robust_loss"] for row in own]
             samples = f"{np.mean(column(own, 'samples')):.2g}"
-            table.rows.append([found.label(method), samples, interval(gaps).text(".2g")])
+            table.rows.append([found.label(method), samples, interval(gaps).text(None)])
     if table.rows:
         claim.measured.append(table.markdown())
         claim.measured.append(
@@ -268,7 +268,7 @@ def _faster(found: _Found) -> Claim:
         said = f"{given.seconds['pssg'] / given.seconds['gssg']:.2f}" if given else "–"
         rows = str(found.of("table1", dataset=dataset)[0]["n_train"])
         ratio = times["pssg"].mean / times["gssg"].mean
-        cells = [times["gssg"].text(".2g"), times["pssg"].text(".2g"), f"{ratio:.2g}", said]
+        cells = [times["gssg"].text(None), times["pssg"].text(None), f"{ratio:.2g}", said]
         table.rows.append([dataset, rows, *cells])
     if table.rows:
         claim.measured.append(table.markdown())
@@ -344,7 +344,7 @@ def _time(each: Interval | None, found: _Found, method: str, size: int) -> str:
     if each is None:
         return "–"
     if math.isfinite(each.mean):
-        return each.text(".2g")
+        return each.text(None)
     own = found.of("scaling", method=method, n_train=size)
     return f"> {np.mean(column(own, 'seconds')):.2g}"
 

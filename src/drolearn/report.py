@@ -49,11 +49,14 @@ class Interval:
         reach = _known(self.half) + _known(other.half)
         return abs(round(self.mean, 1) - round(other.mean, 1)) <= reach + 1e-9
 
-    def text(self, form: str = ".1f") -> str:
-        """As it is printed."""
-        if math.isnan(self.half):
-            return f"{self.mean:{form}}"
-        return f"{self.mean:{form}} ± {self.half:{form}}"
+    def text(self, form: str | None = ".1f") -> str:
+        """As it is printed; without a form, with two digits, or all before the point."""
+        mean, half = (_brief(x) if form is None else f"{x:{form}}" for x in (self.mean, self.half))
+        return mean if math.isnan(self.half) else f"{mean} ± {half}"
+
+
+def _brief(x: float) -> str:
+    return f"{x:.0f}" if abs(x) >= 99.5 else f"{x:.2g}"
 
 
 def _known(half: float) -> float:
@@ -255,7 +258,7 @@ def results(protocol: Protocol, name: str, rows: Rows, reasons: dict[str, str]) 
             found = {key: interval(column(part, "seconds")) for key, part in parts.items()}
             times = published.seconds if published else {}
             known = {key: Interval(times[key[0]], math.nan) for key in keys if key[0] in times}
-            cells = _cells(seconds, dataset, "CPU seconds", keys, found, known, ".3g")
+            cells = _cells(seconds, dataset, "CPU seconds", keys, found, known, None)
             seconds.rows.append([*first, *cells])
     return [errors] if many else [errors, seconds]
 
@@ -276,7 +279,7 @@ def _cells(
     keys: Sequence[tuple[str, float]],
     found: dict[Any, Interval],
     known: dict[Any, Interval],
-    form: str,
+    form: str | None,
 ) -> list[Cell]:
     """The cells of a row of a table, recorded for its CSV."""
     ours, theirs = best(found), best(known)
