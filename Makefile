@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench paper clean
 
 demo: $(VENV)/.demo  ## stress a model on real data: a table and demo.png
 	@echo "Running examples/demo.py (the first time, compiling takes some 20 seconds)"
@@ -32,6 +32,9 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev  ## measure speed; rewrites benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+paper: $(VENV)/.dev  ## the paper's tables and figures (about an hour); goes on where it was stopped
+	$(BIN)/drolearn reproduce all --out results/paper --page docs/paper.md
 
 $(VENV)/bin/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"

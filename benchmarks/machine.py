@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from drolearn.trial import cpu
+
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -20,20 +22,11 @@ def describe() -> dict[str, Any]:
     """Versions, processor and number of processors."""
     names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn", "cvxpy", "clarabel")
     return {
-        "cpu": _cpu(),
+        "cpu": cpu(),
         "processors": os.cpu_count(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in names},
     }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor()
 
 
 def side_by_side(tasks: dict[str, Callable[[], Any]], repeats: int = 15) -> dict[str, float]:

@@ -27,7 +27,8 @@ def test_examples_on_the_pages_run(page):
 
 def test_import_is_light():
     program = "import sys, drolearn; print([m for m in {} if m in sys.modules])"
-    heavy = ["torch", "sklearn", "joblib", "matplotlib", "pandas", "rich"]
+    heavy = ["torch", "sklearn", "joblib", "matplotlib", "pandas", "rich", "pooch", "pydantic"]
+    heavy += ["pyarrow", "typer"]
     command = [sys.executable, "-c", program.format(heavy)]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

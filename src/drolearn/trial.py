@@ -33,7 +33,7 @@ from drolearn.protocol import Budget, Default, Draws, Exact, Run, Search
 from drolearn.protocol import Method as Settings
 from drolearn.solver import run as solve_problem
 
-__all__ = ["perform"]
+__all__ = ["cpu", "perform"]
 
 Array = NDArray[np.float64]
 #: Rows that tell whether a run is lost: few, as the clock does not stand still meanwhile.
@@ -350,17 +350,22 @@ def _warm_up(sparse: bool, kind: str) -> None:
     _fit(run, _SETTINGS.validate_python(settings), part, part, np.full(4, 0.1), rng)
 
 
+def cpu() -> str:
+    """The name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
+
+
 @lru_cache
 def _machine() -> dict[str, Any]:
     """What a row was made on."""
     names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn")
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        models = []
     return {
-        "cpu": models[0] if models else platform.processor(),
+        "cpu": cpu(),
         "processors": os.cpu_count(),
         "python": platform.python_version(),
         "versions": json.dumps({name: version(name) for name in names}),
