@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 try:
     import typer
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table as RichTable
 except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of its own
     sys.exit(f"The command line needs {error.name}: pip install 'drolearn[paper]'.")
 
 from drolearn import data
+from drolearn.storage import alone, replacing
 
 if TYPE_CHECKING:
     from drolearn.experiment import Failure, Store
@@ -33,10 +35,16 @@ def main() -> None:
     """Run the command line; every error that has a remedy is one sentence."""
     try:
         app()
-    except (data.DataError, ValueError, OSError) as error:
+    except (data.DataError, ValueError, BlockingIOError, ChildProcessError) as error:
         sys.exit(str(error))
     except ModuleNotFoundError as error:
         sys.exit(f"This command needs {error.name}: pip install 'drolearn[paper]'.")
+    except OSError as error:
+        place = f" {error.filename}" if error.filename else ""
+        sys.exit(
+            f"The files of this command cannot be written or read ({error.strerror}{place}): make "
+            f"room, or choose another folder with --out or DROLEARN_CACHE; finished runs are kept."
+        )
 
 
 @app.command()
@@ -51,10 +59,12 @@ def datasets(
         console.print(f"{name}: {data.fetch(name)}", soft_wrap=True)
     if fetch:
         return
-    table = RichTable("name", "N", "d", "home", "licence", "comes from", "what it is")
+    table = RichTable(box=None, pad_edge=False)
+    for head in ("name", "N", "d", "licence", "home", "comes from", "what it is"):
+        table.add_column(head, overflow="fold", no_wrap=head in ("name", "N", "d"))
     for entry in data.CATALOGUE.values():
         table.add_row(
-            entry.name, str(entry.n), str(entry.d), entry.home, entry.licence,
+            entry.name, str(entry.n), str(entry.d), entry.licence, entry.home,
             data.where(entry.name), entry.about,
         )  # fmt: skip
     console.print(table)
@@ -83,13 +93,16 @@ def reproduce(
     page: Annotated[Path | None, typer.Option(help="Page whose claims are made anew.")] = None,
 ) -> None:
     """Make tables and figures of the paper.  Stopped at any moment, the same command goes on."""
+    import matplotlib  # noqa: F401 - what is missing must be known before the runs, not after
+    import pyarrow  # noqa: F401
+
     from drolearn import claims
     from drolearn.experiment import Store, available, perform_all
     from drolearn.protocol import read_protocol
 
     console = Console()
     plan = read_protocol(protocol)
-    names = list(plan.artefacts) if "all" in what else what
+    names = list(plan.artefacts) if "all" in what else list(dict.fromkeys(what))
     for name in names:
         if name not in plan.artefacts:
             raise typer.BadParameter(f"{name!r} is none of {', '.join([*plan.artefacts, 'all'])}.")
@@ -97,31 +110,43 @@ def reproduce(
     for name in only:
         if name not in plan.datasets:
             raise typer.BadParameter(f"{name!r} is no data set of {', '.join(plan.datasets)}.")
-    plan = plan.hurried() if quick else plan
-    plan = plan.narrowed(only, seeds)
-    store = Store(out or Path("results") / ("quick" if quick else "paper"))
-    used = [d for name in names for d in plan.artefacts[name].datasets]
-    with console.status("Looking for the data sets"):
-        reasons = available(used)
-    for reason in reasons.values():
-        console.print(f"[yellow]Left out:[/] {reason}", soft_wrap=True)
-    runs = {run.key: run for name in names for run in plan.runs(name)}
-    runs = {key: run for key, run in runs.items() if run.dataset not in reasons}
-    failures = _watch(console, perform_all, list(runs.values()), store, jobs or os.cpu_count() or 1)
-    store.gather()
-    rows = store.rows()
-    for name in names:
-        for path in write(plan, name, rows, reasons, store.folder):
-            console.print(f"wrote {path}", soft_wrap=True)
-    text = claims.claims(plan, rows)
-    (store.folder / "claims.md").write_text(text, encoding="utf-8")
     if page is not None:
-        page.write_text(claims.with_claims(page.read_text("utf-8"), text), encoding="utf-8")
+        claims.with_claims(page.read_text("utf-8"), "")
+    plan = plan.hurried(only) if quick else plan
+    # Data sets and seeds narrow what is run; tables and claims show all rows there are.
+    todo = plan.narrowed(only, seeds)
+    runs = {run.key: run for name in names for run in todo.runs(name)}
+    if not runs:
+        raise typer.BadParameter(f"{', '.join(names)} has no runs with {', '.join(only)}.")
+    folder = out or Path("results") / ("quick" if quick else "paper")
+    store = Store(folder)
+    with alone(folder):
+        with console.status("Looking for the data sets"):
+            reasons = available(run.dataset for run in runs.values())
+        for reason in reasons.values():
+            console.print(f"[yellow]Left out:[/] {escape(reason)}", soft_wrap=True)
+        left = [run for run in runs.values() if run.dataset not in reasons]
+        failures = _watch(console, perform_all, left, store, jobs or os.cpu_count() or 1)
+        reasons |= {each.dataset: each.reason for each in failures if each.of_data}
+        store.gather()
+        rows = store.rows()
+        for name in names:
+            for path in write(plan, name, rows, reasons, store.folder):
+                console.print(f"wrote {path}", soft_wrap=True)
+        text = claims.claims(plan, rows)
+        _save(store.folder / "claims.md", text)
+        if page is not None:
+            _save(page, claims.with_claims(page.read_text("utf-8"), text))
     if failures:
         sys.exit(
             f"{len(failures)} runs failed, the first of them {failures[0].key!r} "
             f"({failures[0].reason}); the others are kept, and the same command tries these again."
         )
+
+
+def _save(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def _watch(
@@ -152,6 +177,8 @@ def _watch(
 
         def tell(outcome: Run | Failure) -> None:
             progress.update(task, advance=1, description=outcome.key.rsplit(" ", 1)[0])
+            if not console.is_terminal and progress.tasks[0].completed % 10 == 0:
+                console.print(progress.get_renderable())  # a log shows no bar that moves
 
         try:
             return perform_all(left, store, jobs, tell)
@@ -185,7 +212,7 @@ def write(
         }
         for ending, text in contents.items():
             written.append(folder / f"{name}.{ending}")
-            written[-1].write_text(text, encoding="utf-8")
+            _save(written[-1], text)
         return written
     for dataset in artefact.datasets:
         alone = artefact.kind == "scaling" or plan.datasets[dataset].stands_for is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import zipfile
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -93,6 +93,8 @@ class Entry:
 def folder() -> Path | None:
     """The folder that DROLEARN_DATA names, if it does."""
     named = os.environ.get("DROLEARN_DATA")
+    if named and not Path(named).is_dir():
+        raise DataError(f"DROLEARN_DATA names {named!r}, which is no folder: mend or unset it.")
     return Path(named) if named else None
 
 
@@ -101,9 +103,11 @@ def cache() -> Path:
     named = os.environ.get("DROLEARN_CACHE")
     if named:
         return Path(named)
-    import pooch
-
-    return Path(pooch.os_cache("drolearn"))
+    usual = {
+        "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local"),
+        "darwin": "~/Library/Caches",
+    }.get(sys.platform, os.environ.get("XDG_CACHE_HOME", "~/.cache"))
+    return Path(usual).expanduser() / "drolearn"
 
 
 def where(name: str) -> str:
@@ -215,16 +219,18 @@ def _read(path: Path, name: str) -> tuple[Any, NDArray[np.int8]]:
     """X and y of a file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            y = stored["y"].astype(np.int8)
+            y = stored["y"]
             if str(stored["format"]) != "csr":
-                return np.ascontiguousarray(stored["X"]), y
+                return np.ascontiguousarray(stored["X"], dtype=np.float32), y
             parts = (stored["data"], stored["indices"], stored["indptr"])
-            return sp.csr_matrix(parts, shape=tuple(stored["shape"])), y
+            X = sp.csr_matrix(parts, shape=tuple(stored["shape"]), dtype=np.float32)
+            X.check_format(full_check=True)
+            return X, y
     except FileNotFoundError:
         raise DataError(
             f"{path} is not there: set DROLEARN_DATA to the folder that holds {path.name}."
         ) from None
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # files can be damaged in any way
         raise DataError(
             f"{path} is damaged or not a data set ({' '.join(str(error).split())[:100]}): delete "
             f"it and run `drolearn datasets --fetch {name}`, or put a good copy there."
@@ -245,7 +251,11 @@ def _checked(entry: Entry, rows: tuple[Any, NDArray[np.int8]], source: str) -> D
             f"{entry.name!r} from {source} should have the labels 1 and -1 and has "
             f"{np.unique(y)[:5].tolist()}: replace it."
         )
-    return Dataset(entry.name, X, y, source)
+    if not np.isfinite(X.data if sp.issparse(X) else X).all():
+        raise DataError(
+            f"{entry.name!r} from {source} has numbers that are not finite: replace it."
+        )
+    return Dataset(entry.name, X, y.astype(np.int8), source)
 
 
 def _write(target: Path, found: Dataset) -> None:

@@ -1,8 +1,8 @@
 """Runs on all processors, and their rows on disk.
 
 A finished run is a file of one row in `parts/`, written whole or not at all by the process that
-made it; now and then the rows move to `runs.parquet`.  Whatever stops the work, and when: what
-was finished is there, and the same command does the rest.
+made it; when all are made, the rows move to `runs.parquet`.  Whatever stops the work, and when:
+what was finished is there, and the same command does the rest.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Failure:
     key: str
     dataset: str
     reason: str
+    of_data: bool = False
 
 
 class Store:
@@ -86,7 +87,9 @@ def _write(rows: list[Row], target: Path) -> None:
     import pyarrow.parquet
 
     with replacing(target) as file:
-        table = pyarrow.Table.from_pylist(rows)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        table = pyarrow.Table.from_pydict(columns)
         pyarrow.parquet.write_table(table, file, compression="zstd")
 
 
@@ -95,8 +98,7 @@ def available(names: Iterable[str]) -> dict[str, str]:
     reasons = {}
     for name in dict.fromkeys(names):
         try:
-            entry = data.CATALOGUE.get(name)
-            if entry is None or data.where(name) == entry.home != "generated":
+            if name != "text_like" and data.where(name) == data.CATALOGUE[name].home:
                 data.fetch(name)
         except data.DataError as error:
             reasons[name] = str(error)
@@ -109,28 +111,47 @@ def perform_all(
     jobs: int,
     tell: Callable[[Run | Failure], None] = lambda run: None,
 ) -> list[Failure]:
-    """Make the runs that the store lacks, `jobs` at a time; those that failed."""
-    from joblib import Parallel, delayed, parallel_config
-    from threadpoolctl import threadpool_limits
+    """Make the runs that the store lacks in `jobs` processes; those that failed.
+
+    Every run has a process to itself, even if there is only one: its clock counts nothing else.
+    """
+    from joblib.externals.loky import ProcessPoolExecutor, as_completed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     done = store.keys()
     left = [run for run in runs if run.key not in done]
     failures = []
-    with parallel_config(backend="loky", inner_max_num_threads=1), threadpool_limits(1):
-        parallel = Parallel(n_jobs=min(jobs, max(len(left), 1)), return_as="generator_unordered")
-        outcomes: Any = parallel(delayed(_perform)(run, store.folder) for run in left)
-        for outcome in outcomes:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    executor = ProcessPoolExecutor(max_workers=max(min(jobs, len(left)), 1), env=threads)
+    try:
+        parent = os.getpid()
+        waiting = [executor.submit(_perform, run, store.folder, parent) for run in left]
+        for future in as_completed(waiting):
+            outcome = future.result()
             if isinstance(outcome, Failure):
                 failures.append(outcome)
             tell(outcome)
+    except TerminatedWorkerError as error:
+        raise ChildProcessError(
+            f"A process that made a run was killed, most likely for want of memory: finished runs "
+            f"are kept in {store.folder}; go on with fewer --jobs than {jobs}."
+        ) from error
+    finally:
+        executor.shutdown(kill_workers=True)
     return failures
 
 
-def _perform(run: Run, folder: Path) -> Run | Failure:
+def _perform(run: Run, folder: Path, parent: int) -> Run | Failure:
     """One run, kept by the process that made it."""
+    from threadpoolctl import threadpool_limits
+
+    if os.getppid() != parent:  # nobody waits for this any more
+        os._exit(1)
     try:
-        row = perform(run)
-    except (data.DataError, ValueError, RuntimeError, MemoryError) as error:
-        return Failure(run.key, run.dataset, str(error) or type(error).__name__)
+        with threadpool_limits(1):
+            row = perform(run)
+    except Exception as error:  # one run must not take the others with it
+        said = " ".join(str(error).split()) or type(error).__name__
+        return Failure(run.key, run.dataset, said, isinstance(error, data.DataError))
     Store(folder).add(row)
     return run

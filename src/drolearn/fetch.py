@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import socket
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,17 @@ def download(url: str, sha256: str | None) -> bytes:
             downloader=downloader,
         )
         return Path(path).read_bytes()
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """Give up on servers that do not answer, where a library would wait for ever."""
+    usual = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(PATIENCE)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(usual)
 
 
 def hiv1() -> Rows:
@@ -131,7 +144,8 @@ def openml(name: str, positive: str | None = None, ignore: tuple[str, ...] = ())
         # The class is read as one more column: as the target of a sparse file, scikit-learn
         # leaves it uninitialised where it is left out, which stands for the first class.
         options: Any = {"target_column": None, "as_frame": False, "parser": "liac-arff"}
-        found: Any = fetch_openml(name, version=1, data_home=folder, n_retries=2, **options)
+        with _patient():
+            found: Any = fetch_openml(name, version=1, data_home=folder, n_retries=1, **options)
     names = list(found.feature_names)
     at = names.index(found.details["default_target_attribute"])
     codes = found.data[:, [at]]
@@ -161,7 +175,8 @@ def rcv1() -> Rows:
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of second attempts
-        found: Any = fetch_rcv1(data_home=folder, subset="all", n_retries=2)
+        with _patient():
+            found: Any = fetch_rcv1(data_home=folder, subset="all", n_retries=2)
     topic = list(found.target_names).index("CCAT")
     y = np.where(found.target[:, [topic]].toarray().ravel() > 0, 1, -1).astype(np.int8)
     return found.data.astype(np.float32), y

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from drolearn.protocol import Artefact, Draws, Protocol
 from drolearn.report import Rows, column, interval, seconds_to, select
+from drolearn.storage import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def curves(protocol: Protocol, name: str, dataset: str, rows: Rows) -> Figure | 
         panel.set_xlabel(_AXES[artefact.x])
         panel.set_title(f"{dataset}, ρ = {rho:g}")
         panel.grid(alpha=0.3)
-        panel.set_ylim(0.0, 0.55)
+        panel.set_ylim(bottom=0.0)
     panels[0].set_ylabel("share of test rows that are misclassified")
     panels[-1].legend(frameon=False)
     return figure
@@ -126,7 +126,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     import matplotlib
 
     paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    with matplotlib.rc_context({"svg.hashsalt": "drolearn"}), warnings.catch_warnings():
-        figure.savefig(paths[0], dpi=120, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None})
+    with matplotlib.rc_context({"svg.hashsalt": "drolearn"}):
+        with replacing(paths[0]) as file:
+            figure.savefig(file, format="png", dpi=120, metadata={"Software": None})
+        with replacing(paths[1]) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
     return paths

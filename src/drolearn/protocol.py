@@ -56,9 +56,12 @@ class Budget(_Strict):
 
 
 class Split(_Strict):
-    """How rows are divided: a share to train on, of all rows or of another split's share."""
+    """How rows are divided: a share to train on, of all rows or of another split's share.
 
-    train: Share
+    Without one, numbers of rows are given by the artefact.
+    """
+
+    train: Annotated[float, Field(gt=0.0, le=0.99)] | None = None
     seeds: PositiveInt
     inside: str | None = None
 
@@ -72,12 +75,12 @@ class Draws(_Shown):
     """A method of the paper that draws rows, with its step sizes γ_t = step · half/(half + t)."""
 
     kind: Literal["multilevel", "growing", "full", "fixed"]
-    inflation: float = 0.0
-    delta: float = 0.01
+    inflation: Annotated[float, Field(ge=0.0)] = 0.0
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01
     base: PositiveInt = 1
-    r: Share = 2.0**-1.5
+    r: Annotated[float, Field(gt=0.25, lt=0.5)] = 2.0**-1.5
     size: PositiveInt = 10
-    rate: float = 1.001
+    rate: Annotated[float, Field(gt=1.0)] = 1.001
     step: PositiveFloat
     half: PositiveFloat | None = None
 
@@ -139,12 +142,13 @@ class Artefact(_Strict):
 
     kind: Literal["curves", "table", "scaling", "choices"]
     title: str
-    datasets: list[str]
-    methods: list[str]
-    rho: list[PositiveFloat]
+    datasets: Annotated[list[str], Field(min_length=1)]
+    methods: Annotated[list[str], Field(min_length=1)]
+    rho: Annotated[list[PositiveFloat], Field(min_length=1)]
     split: str
     x: Literal["samples", "seconds"] = "samples"
     samples: PositiveFloat | None = None
+    looks_per_decade: PositiveInt | None = None
     sizes: list[PositiveInt] = []
     tests: PositiveInt | None = None
     targets: list[Share] = []
@@ -216,7 +220,14 @@ class Protocol(_Strict):
     quick: Quick
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse names that nothing stands behind."""
+        """Refuse names that nothing stands behind, and what does not go together."""
+        for name, split in self.splits.items():
+            within = self.splits.get(split.inside or name)
+            if within is None or (split.inside and within.train is None):
+                raise ValueError(f"splits.{name}: there is no splits.{split.inside} to be inside")
+        for name, dataset in self.datasets.items():
+            if (dataset.stands_for or name) not in self.datasets:
+                raise ValueError(f"datasets.{name}: there is no datasets.{dataset.stands_for}")
         for name, artefact in self.artefacts.items():
             asked = [
                 ("methods", artefact.methods, self.methods),
@@ -226,10 +237,21 @@ class Protocol(_Strict):
             for kind, used, known in asked:
                 for missing in (word for word in used if word not in known):
                     raise ValueError(f"artefacts.{name}: there is no {kind}.{missing}")
+            generated = artefact.datasets == ["text_like"]
+            if bool(artefact.sizes) != generated or bool(artefact.tests) != generated:
+                raise ValueError(
+                    f"artefacts.{name}: sizes and tests belong to datasets = ['text_like'], which "
+                    f"is generated, and to that alone"
+                )
+            if self.splits[artefact.split].train is None and not generated:
+                raise ValueError(f"artefacts.{name}: splits.{artefact.split} has no train")
+            if artefact.kind == "scaling" and not artefact.targets:
+                raise ValueError(f"artefacts.{name}: targets are missing")
 
-    def hurried(self) -> Protocol:
-        """The same with the numbers of [quick]."""
+    def hurried(self, datasets: Iterable[str] = ()) -> Protocol:
+        """The same with the numbers of [quick], and its data sets if no others are named."""
         quick = self.quick
+        kept = set(datasets) or set(quick.datasets)
         samples = {"samples": quick.samples}
         budget = self.budget.model_copy(update=samples)
         splits = {
@@ -245,7 +267,7 @@ class Protocol(_Strict):
         for name, artefact in self.artefacts.items():
             update: dict[str, Any] = {"samples": None}
             if not artefact.sizes:
-                update["datasets"] = [d for d in artefact.datasets if d in quick.datasets]
+                update["datasets"] = [d for d in artefact.datasets if d in kept]
             else:
                 sizes = quick.sizes[-len(artefact.sizes) :]
                 update |= {"sizes": sizes, "tests": quick.tests}
@@ -317,6 +339,8 @@ class Protocol(_Strict):
         budget = self.budget
         if artefact.samples is not None:
             budget = budget.model_copy(update={"samples": artefact.samples, "passes": math.inf})
+        if artefact.looks_per_decade is not None:
+            budget = budget.model_copy(update={"looks_per_decade": artefact.looks_per_decade})
         return Run(
             dataset=dataset,
             method=method,
@@ -325,8 +349,8 @@ class Protocol(_Strict):
             seed=seed,
             scaling=scaling,
             intercept=intercept or isinstance(how, Default),
-            train=split.train,
-            inside=self.splits[split.inside].train if split.inside else 1.0,
+            train=split.train or 0.0,
+            inside=(self.splits[split.inside].train or 1.0) if split.inside else 1.0,
             rows=rows,
             documents=max(artefact.sizes) + (artefact.tests or 0) if artefact.sizes else 0,
             tests=artefact.tests or 0,

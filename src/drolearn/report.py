@@ -44,10 +44,13 @@ class Interval:
     half: float
     runs: int = 0
 
-    def meets(self, other: Interval) -> bool:
-        """Whether both have a number in common, to the digit they are printed with."""
-        reach = _known(self.half) + _known(other.half)
-        return abs(round(self.mean, 1) - round(other.mean, 1)) <= reach + 1e-9
+    def meets(self, other: Interval, printed: float = 0.0) -> bool:
+        """Whether both have a number in common; `printed` is the unit of the last digit of one.
+
+        What was printed as 5.9 ± 0.1 with unit 0.1 may have reached from 5.75 to 6.1.
+        """
+        reach = np.nan_to_num(self.half) + np.nan_to_num(other.half) + printed
+        return bool(abs(self.mean - other.mean) <= reach + 1e-9)
 
     def text(self, form: str | None = ".1f") -> str:
         """As it is printed; without a form, with two digits, or all before the point."""
@@ -57,10 +60,6 @@ class Interval:
 
 def _brief(x: float) -> str:
     return f"{x:.0f}" if abs(x) >= 99.5 else f"{x:.2g}"
-
-
-def _known(half: float) -> float:
-    return 0.0 if math.isnan(half) else round(half, 1)
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -86,8 +85,10 @@ def percent(shares: Iterable[float]) -> Interval:
     return interval(100.0 * share for share in shares)
 
 
-def best(found: dict[Any, Interval]) -> set[Any]:
+def best(found: dict[Any, Interval], among: Iterable[Any] | None = None) -> set[Any]:
     """Those that the paper prints in bold: the least mean, and all whose intervals meet its own.
+
+    The least is sought `among` some; others join if they meet it or lie below.
 
     Examples
     --------
@@ -96,10 +97,11 @@ def best(found: dict[Any, Interval]) -> set[Any]:
     >>> sorted(best(hiv1))
     ['ERM', 'GSSG']
     """
-    if not found:
+    known = [found[name] for name in (found if among is None else among) if name in found]
+    if not known:
         return set()
-    least = min(found.values(), key=lambda each: each.mean)
-    return {name for name, each in found.items() if each.meets(least)}
+    least = min(known, key=lambda each: each.mean)
+    return {n for n, each in found.items() if each.mean <= least.mean or each.meets(least)}
 
 
 def select(rows: Rows, runs: Sequence[Run], **values: Any) -> Rows:
@@ -114,9 +116,13 @@ def has(row: dict[str, Any], values: dict[str, Any]) -> bool:
 
 
 def seconds_to(row: dict[str, Any], target: float) -> float:
-    """CPU seconds until the test error was first at most `target`; infinite if it never was."""
-    reached = np.flatnonzero(np.asarray(row["at_errors"]) <= target)
-    return float(np.asarray(row["at_seconds"])[reached[0]]) if reached.size else math.inf
+    """CPU seconds until the test error was at most `target` at two looks in a row, or infinity.
+
+    One look alone may be luck, the more so for methods whose iterates are noisy.
+    """
+    below = np.asarray(row["at_errors"]) <= target
+    reached = np.flatnonzero(below[1:] & below[:-1])
+    return float(np.asarray(row["at_seconds"])[reached[0] + 1]) if reached.size else math.inf
 
 
 def column(rows: Rows, name: str) -> list[float]:
@@ -178,8 +184,11 @@ class Table:
         for row in self.rows:
             cells = (c.latex() if isinstance(c, Cell) else _escape(c) for c in row)
             lines.append(" & ".join(cells) + r" \\")
-        lines += [r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in self.notes)]
-        return "\n".join(lines) + "\n"
+        lines.append(r"\bottomrule")
+        width = len(self.columns)
+        for note in self.notes:
+            lines.append(rf"\multicolumn{{{width}}}{{p{{\linewidth}}}}{{{_escape(note)}}} \\")
+        return "\n".join([*lines, r"\end{tabular}", ""])
 
     def csv(self) -> str:
         """One line for each number."""
@@ -199,6 +208,7 @@ def _escape(text: str) -> str:
     for plain, tex in (
         ("\\", r"\textbackslash "), ("_", r"\_"), ("%", r"\%"), ("&", r"\&"), ("#", r"\#"),
         ("√(d/N)", r"$\sqrt{d/N}$"), ("ρ", r"$\rho$"), ("–", "--"), ("†", r"$^\dag$"),
+        ("‡", r"$^\ddag$"), ("±", r"$\pm$"), ("×", r"$\times$"),
     ):  # fmt: skip
         text = text.replace(plain, tex)
     return text
@@ -223,7 +233,7 @@ def results(protocol: Protocol, name: str, rows: Rows, reasons: dict[str, str]) 
     )
     seconds = Table(f"{artefact.title}: CPU seconds, {about}", ["data set", "N", "d", *heads])
     for dataset in artefact.datasets:
-        own = select(rows, runs, dataset=dataset)
+        own, note = select(rows, runs, dataset=dataset), ""
         entry = data.CATALOGUE[dataset]
         given = protocol.datasets[dataset]
         published = given.published
@@ -237,10 +247,13 @@ def results(protocol: Protocol, name: str, rows: Rows, reasons: dict[str, str]) 
             )
         if dataset in reasons:
             label += " ‡"
-            errors.notes.append(f"‡ {reasons[dataset]}")
+            note = f"‡ {reasons[dataset]}"
+            errors.notes.append(note)
         elif len(own) < len(keys) * protocol.splits[artefact.split].seeds:
             planned = len(keys) * protocol.splits[artefact.split].seeds
-            errors.notes.append(f"{dataset}: {len(own)} of {planned} runs are done.")
+            note = f"{dataset}: {len(own)} of {planned} runs are done."
+            errors.notes.append(note)
+        errors.notes += _endings(protocol, dataset, own)
         parts = {
             key: part
             for key in keys
@@ -252,15 +265,35 @@ def results(protocol: Protocol, name: str, rows: Rows, reasons: dict[str, str]) 
         for key in keys:
             if published and (said := published_errors(published, *key)):
                 known[key] = said
-        cells = _cells(errors, dataset, "test error", keys, found, known, ".1f")
+        cells = _cells(errors, dataset, "test error", keys, found, known, ".1f", note)
         errors.rows.append([*first, f"{math.sqrt(entry.d / entry.n):.2f}", *cells])
         if not many:
             found = {key: interval(column(part, "seconds")) for key, part in parts.items()}
             times = published.seconds if published else {}
             known = {key: Interval(times[key[0]], math.nan) for key in keys if key[0] in times}
-            cells = _cells(seconds, dataset, "CPU seconds", keys, found, known, None)
+            cells = _cells(seconds, dataset, "CPU seconds", keys, found, known, None, note)
             seconds.rows.append([*first, *cells])
+    errors.notes.append(
+        "In bold: the least of the paper's methods, and all whose intervals meet its own or that "
+        "lie below."
+    )
+    seconds.notes = [note for note in errors.notes if note[0] in "†‡"]
     return [errors] if many else [errors, seconds]
+
+
+def _endings(protocol: Protocol, dataset: str, rows: Rows) -> list[str]:
+    """Which runs did not end as they should."""
+    notes = []
+    for method in dict.fromkeys(row["method"] for row in rows):
+        own = [row["status"] for row in rows if row["method"] == method]
+        label = protocol.methods[method].label
+        for word, said in (("lost", "left all bounds"), ("Used up", "used up their iterations"),
+                           ("No step", "found no better step"),
+                           ("No further", "ended without a certificate")):  # fmt: skip
+            count = sum(status.startswith(word) for status in own)
+            if count:
+                notes.append(f"{dataset}: {count} of {len(own)} runs of {label} {said}.")
+    return notes
 
 
 def published_errors(published: Published, method: str, rho: float) -> Interval | None:
@@ -280,9 +313,10 @@ def _cells(
     found: dict[Any, Interval],
     known: dict[Any, Interval],
     form: str | None,
+    note: str,
 ) -> list[Cell]:
     """The cells of a row of a table, recorded for its CSV."""
-    ours, theirs = best(found), best(known)
+    ours, theirs = best(found, [key for key in keys if key in known]), best(known)
     if quantity != "test error":  # the paper prints the least time in bold, and only that
         ours, theirs = _least(found), _least(known)
     cells = []
@@ -308,6 +342,7 @@ def _cells(
                 "published": "" if other is None else other.mean,
                 "published ±": "" if other is None or math.isnan(other.half) else other.half,
                 "best": key in ours,
+                "note": note,
             }
         )
     return cells

@@ -9,7 +9,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["replacing"]
+__all__ = ["alone", "replacing"]
+
+
+@contextmanager
+def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Be the only process that works in a folder; the system lets go when it ends, however."""
+    lock = Path(folder) / ".lock"
+    with lock.open("ab") as file:
+        try:
+            if os.name == "nt":  # pragma: no cover
+                import msvcrt
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BlockingIOError(
+                f"Another process is at work in {folder}: wait for it, or choose another folder."
+            ) from error
+        yield
 
 
 @contextmanager

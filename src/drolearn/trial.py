@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from drolearn import data
+from drolearn import _kernels, data
 from drolearn.descent import Constant, Decay, State, descend
 from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel
 from drolearn.inputs import as_problem
@@ -191,6 +191,8 @@ def _fit(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # how it ended is in the row
         model.fit(train.X, train.y)
+    if str(model.status_).startswith("Interrupted"):
+        raise KeyboardInterrupt
     track = Track(status=str(model.status_), solver=str(model.solver_))
     track.theta = np.append(model.coef_.ravel(), model.intercept_)
     seconds = time.process_time() - began
@@ -252,16 +254,17 @@ def _descend(
             problem, method, state, step=_steps(how), samples=goal, average=False, watch_rows=_FEW
         )
         seconds += time.process_time() - began
-        if ending == "lost":
+        if ending == "interrupted":
+            raise KeyboardInterrupt
+        if ending == "lost":  # θ left all bounds: what counts is the last that had not
             track.status, track.theta = "lost", state.best[0]
+            track.add(state.tally[_kernels.SAMPLES], seconds, error(track.theta))
             break
         track.theta = state.theta[0].copy()
         track.add(state.history.samples[-1], seconds, error(track.theta))
-        if target and track.errors[-1] <= target:
+        if len(track.errors) > 1 and max(track.errors[-2:]) <= target:
             track.status = "target"
             break
-    if not track.samples:
-        track.add(state.history.samples[-1], seconds, error(track.theta))
     return track
 
 
@@ -319,6 +322,8 @@ def _solve(run: Run, how: Exact, train: Part, test: Part) -> Track:
             step_size="auto", batch_size=64, average=None, tame=True, random_state=0, watch=watch,
             checkpoint=None,
         )  # fmt: skip
+    if found.ending == "interrupted":
+        raise KeyboardInterrupt
     seconds = time.process_time() - began - aside
     track.theta = np.append(found.coef, found.intercept)
     track.add(found.history.samples[-1], seconds, test.error(track.theta))
