@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import hashlib
 import io
@@ -61,11 +62,19 @@ class Server:
         self.thread.join()
 
 
+# Libraries that download leave sockets to the garbage collector when a server fails.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
 @pytest.fixture
 def server():
     running = Server()
     yield running
     running.close()
+    gc.collect()  # here, where nobody minds
 
 
 # -- UCI -------------------------------------------------------------------------------
@@ -295,6 +304,19 @@ def test_dense_openml_takes_the_larger_number_and_leaves_columns_out(server, mon
     assert y.tolist() == [1, -1, -1]  # although -1 is more frequent
 
 
+def test_openml_that_does_not_answer(server, monkeypatch, empty):
+    import socket
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        address = f"http://127.0.0.1:{deaf.getsockname()[1]}/{{}}"
+        monkeypatch.setattr(sk_openml, "_SEARCH_NAME", address)
+        monkeypatch.setattr(fetch, "PATIENCE", 0.2)
+        refuses("tr31.wc", "the server does not answer", empty)
+        assert socket.getdefaulttimeout() is None
+
+
 def test_openml_of_another_shape_is_refused(server, monkeypatch, empty):
     columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
     serve_openml(server, monkeypatch, "tr31.wc", WORDS, columns, sparse=True)
@@ -391,6 +413,33 @@ def test_folder_goes_before_cache_and_package(monkeypatch, tmp_path, empty):
         ({"format": "dense", "X": np.zeros((2, 3))}, "damaged"),
         ({"format": "dense", "X": np.zeros((2, 3)), "y": np.ones(2)}, "has 2 rows and 3 columns"),
         ({"format": "dense", "X": np.zeros((5830, 160)), "y": np.ones(5830)}, "labels 1 and -1"),
+        ({"format": "dense", "X": np.zeros((5830, 160)), "y": np.resize([257, -1], 5830)}, "257"),
+        (
+            {"format": "dense", "X": np.full((5830, 160), np.nan), "y": np.resize([1, -1], 5830)},
+            "not finite",
+        ),
+        (
+            {
+                "format": "csr",
+                "data": np.ones(1),
+                "indices": np.array([10**6]),
+                "shape": (5830, 160),
+                "indptr": np.ones(5831, dtype=int),
+                "y": np.resize([1, -1], 5830),
+            },
+            "damaged",
+        ),
+        (
+            {
+                "format": "csr",
+                "data": np.ones(1),
+                "indices": np.array([0]),
+                "shape": 7,
+                "indptr": np.ones(5831, dtype=int),
+                "y": np.resize([1, -1], 5830),
+            },
+            "damaged",
+        ),
     ],
 )
 def test_bad_files_of_the_folder(monkeypatch, tmp_path, empty, content, pattern):
@@ -414,6 +463,23 @@ def test_truncated_file_of_the_cache(monkeypatch, empty):
     (empty / "hiv1.npz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(data.DataError, match="drolearn datasets --fetch hiv1"):
         data.load("hiv1")
+
+
+def test_flipped_bit_of_the_cache(empty):
+    empty.mkdir()
+    X = np.random.default_rng(0).random((5830, 160)).astype(np.float32)
+    np.savez_compressed(empty / "hiv1.npz", format="dense", X=X, y=np.resize([1, -1], 5830))
+    content = bytearray((empty / "hiv1.npz").read_bytes())
+    content[len(content) // 2] ^= 8
+    (empty / "hiv1.npz").write_bytes(content)
+    with pytest.raises(data.DataError, match="is damaged"):
+        data.load("hiv1")
+
+
+def test_folder_that_is_not_there(monkeypatch, empty):
+    monkeypatch.setenv("DROLEARN_DATA", str(empty / "nowhere"))
+    with pytest.raises(data.DataError, match="is no folder: mend or unset it"):
+        data.load("adult")
 
 
 def test_names_that_are_not_known(empty):

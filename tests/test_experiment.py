@@ -60,6 +60,15 @@ def test_published_numbers_are_those_of_the_tables(protocol):
         said = protocol.datasets[name.replace("\\", "")].published
         assert [*said.gssg["0.1"], *said.pssg["0.1"], *said.erm] == numbers[:6]
         assert [said.seconds[m] for m in ("gssg", "pssg", "erm")] == numbers[6:]
+    second = re.findall(r"^([\w.\\]+)\t+&(\d+)\t+&(\d+).*?&([\d.]+)(.*)\\\\", text, re.M)
+    assert len(second) == 14
+    for name, d, n, _, cells in second:
+        name = name.replace("\\", "").lower()
+        assert (data.CATALOGUE[name].n, data.CATALOGUE[name].d) == (int(n), int(d))
+        numbers = [float(number) for number in re.findall(r"\d+\.\d+", cells)]
+        said = protocol.datasets[name].published
+        assert [*said.gssg["0.1"], *said.pssg["0.1"]] == numbers[:4]
+        assert [*said.gssg["0.01"], *said.pssg["0.01"]] == numbers[4:8]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,11 @@ def test_published_numbers_are_those_of_the_tables(protocol):
         ('methods = ["gssg", "pssg", "erm"', 'methods = ["gsgs", "pssg", "erm"', "no methods.gsgs"),
         ("[model]", "[model", "cannot be read as TOML"),
         ('kind = "full"', 'kind = "fool"', "fool"),
+        ('inside = "figures"', 'inside = "figurse"', "no splits.figurse to be inside"),
+        ('stands_for = "rcv1"', 'stands_for = "rvc1"', "no datasets.rvc1"),
+        ("rate = 1.001", "rate = 0.5", r"methods\.pssg\.growing\.rate"),
+        ('x = "samples"\n', 'x = "samples"\nsizes = [1000]\n', "sizes and tests belong to"),
+        ("rho = [0.1]\n", "rho = []\n", r"artefacts\.figure1\.rho"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, old, new, pattern):
@@ -172,7 +186,8 @@ def test_held_out_rows_are_training_rows(protocol):
     train, held = trial.divide(run)
     whole, _ = trial.divide(table)
     rows = np.vstack([train.X, held.X])
-    np.testing.assert_array_equal(rows, whole.X)  # the very same, in the same order
+    assert rows.shape[0] == round(0.75 * 45222)
+    np.testing.assert_array_equal(rows, whole.X[: rows.shape[0]])  # the first of the very same
 
 
 def test_search_goes_down_until_nothing_improves(protocol):
@@ -278,11 +293,9 @@ def test_bold_as_in_the_paper(protocol):
             "g": Interval(*said.gssg["0.1"]), "p": Interval(*said.pssg["0.1"]),
             "e": Interval(*said.erm),
         }  # fmt: skip
-        if name in ("la1s.wc", "adult", "guillermo", "fabert"):
-            # There the paper is more generous, or less, than intervals that meet.
-            assert best(found) & set(letters)
-        else:
-            assert best(found) == set(letters), name
+        assert best(found) == set(letters), name
+    ours = {"g": Interval(3.0, 0.1), "e": Interval(2.0, 0.1), "exact": Interval(1.0, 0.1)}
+    assert best(ours, ["g", "e"]) == {"e", "exact"}  # the rule is that of the paper's methods
 
 
 def table_rows(protocol, **errors):
@@ -292,7 +305,8 @@ def table_rows(protocol, **errors):
         if run.dataset == "hiv1" and run.method in errors:
             error = errors[run.method][run.seed]
             rows.append({"key": run.key, "dataset": "hiv1", "method": run.method, "rho": run.rho,
-                         "test_error": error, "seconds": 2.0, "seed": run.seed})  # fmt: skip
+                         "test_error": error, "seconds": 2.0, "seed": run.seed,
+                         "status": "lost" if error == 0.2 else "done"})  # fmt: skip
     return rows
 
 
@@ -309,13 +323,17 @@ def test_tables_in_three_forms(protocol):
     assert "– (14.4 ± 0.8)" in gina
     assert any(why in line for line in lines)
     assert any("6 of 10 runs" in line for line in lines)
+    assert any("2 of 2 runs of PSSG left all bounds" in line for line in lines)
+    assert any(why in line for line in seconds.markdown().splitlines())
     latex = errors.latex()
     assert r"$\mathbf{6.5 \pm 6.4}$ ($\mathbf{6.1 \pm 0.5}$)" in latex
     assert r"gina\_prior" in latex
-    assert latex.count(r"\\") == 3
+    assert r"gina\_prior $^\ddag$" in latex
+    assert "(a reason)" in latex
     cells = list(csv.DictReader(seconds.csv().splitlines()))
     pssg = next(c for c in cells if c["data set"] == "hiv1" and c["method"] == "pssg")
     assert (float(pssg["measured"]), float(pssg["published"])) == (2.0, 10.0)
+    assert next(c for c in cells if c["data set"] == "gina_prior")["note"] == f"‡ {why}"
 
 
 def test_claims_say_when_nothing_was_measured(protocol):
@@ -336,7 +354,7 @@ def test_quick_reproduction_of_everything(tmp_path, datasets):
     command = ["reproduce", "all", "--quick", "--jobs", "2", "--out", str(out)]
     ran = CliRunner().invoke(cli.app, command)
     assert ran.exit_code == 0, ran.output
-    assert "left:" in ran.output or "runs" in ran.output
+    assert "left:" in ran.output
     for name in ("figure1", "figure2_rcv1_27k", "figure3", "figure4_rcv1_27k", "scaling", "large"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (out / f"{name}.svg").read_text()
@@ -356,7 +374,9 @@ def test_quick_reproduction_of_everything(tmp_path, datasets):
         errors = [float(c["measured"]) for c in cells if c["measured"] and "err" in c["quantity"]]
         assert all(0.0 <= error < 60.0 for error in errors)
     assert "gina_prior" in (out / "table1.md").read_text()
-    assert "does not hold" in (out / "claims.md").read_text() or "holds" in text
+    page = (out / "claims.md").read_text()
+    assert page.count("\n## ") == 7
+    assert "not measured" not in page.replace("## GSSG is faster", "").split("## GSSG's cost")[0]
     by = {(r["dataset"], r["method"], r["split"], r["rho"], r["seed"]): r for r in rows}
     for (dataset, method, split, rho, seed), row in by.items():
         exact = by.get((dataset, "exact", split, rho, seed))
@@ -410,6 +430,83 @@ def test_killed_and_started_again(tmp_path):
     assert "45222" in (out / "table2.md").read_text()
 
 
+def started(out, *arguments, **options):
+    command = [sys.executable, "-m", "drolearn.cli", "reproduce", *arguments, "--out", str(out)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, start_new_session=True, **pipes, **options)
+
+
+def wait_for(condition, seconds=120.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_keeps_what_is_finished_and_nothing_else(tmp_path, jobs):
+    out = tmp_path / "out"
+    process = started(out, "table2", "--datasets", "adult", "--jobs", jobs, "--seeds", "1")
+    wait_for(lambda: list(out.glob("parts/*.parquet")) or process.poll() is not None)
+    time.sleep(0.5)  # in the middle of the next run
+    os.killpg(process.pid, signal.SIGINT)
+    said, wrong = process.communicate(timeout=60)
+    assert process.returncode == 130, wrong
+    assert "Stopped: " in said
+    assert "the same command goes on" in " ".join(said.split())
+    for row in Store(out).rows():
+        assert not row["status"].startswith("Interrupted")
+        assert row["samples"] >= 1e5
+
+
+def test_one_process_at_a_time(tmp_path):
+    out = tmp_path / "out"
+    first = started(out, "table2", "--datasets", "adult", "--jobs", "1", "--seeds", "1")
+    try:
+        wait_for((out / ".lock").exists)
+        time.sleep(0.5)
+        second = started(out, "table2", "--quick", "--datasets", "adult")
+        assert second.wait(60) == 1
+        assert "Another process is at work" in second.communicate()[1]
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+
+
+def test_a_worker_that_is_killed_is_told_in_one_sentence(tmp_path):
+    out = tmp_path / "out"
+    process = started(out, "table2", "--datasets", "adult", "--jobs", "1", "--seeds", "1")
+    wait_for(lambda: list(out.glob("parts/*.parquet")) or process.poll() is not None)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        pytest.skip("this system does not list the children of a process")
+    for number in children.read_text().split():
+        if b"popen_loky" in Path(f"/proc/{number}/cmdline").read_bytes():
+            os.kill(int(number), signal.SIGKILL)
+    _, wrong = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "was killed, most likely for want of memory" in wrong
+    assert "Traceback" not in wrong
+    assert Store(out).rows()
+
+
+def test_narrowed_runs_leave_the_other_rows_in_the_tables(tmp_path):
+    out = tmp_path / "out"
+    command = ["reproduce", "table1", "--quick", "--jobs", "2", "--out", str(out)]
+    for dataset in ("adult", "hiv1"):
+        if dataset == "hiv1" and not os.environ.get("DROLEARN_DATA"):
+            continue
+        ran = CliRunner().invoke(cli.app, [*command, "--datasets", dataset, "--seeds", "1"])
+        assert ran.exit_code == 0, ran.output
+    lines = (out / "table1.md").read_text().splitlines()
+    assert len(Store(out).rows()) in (5, 10)
+    plan = read_protocol().hurried()
+    cli.write(plan, "table1", Store(out).rows(), {}, out)
+    lines = (out / "table1.md").read_text().splitlines()
+    adult = next(line for line in lines if line.startswith("| adult"))
+    assert "–" not in adult
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -418,6 +515,9 @@ def test_killed_and_started_again(tmp_path):
         (["reproduce", "table1", "--jobs", "0"], "greater than or equal to 1"),
         (["reproduce", "table1", "--protocol", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["datasets", "--fetch", "nothing"], "There is no data set 'nothing'"),
+        (["reproduce", "figure1", "--datasets", "adult"], "figure1 has no runs with adult"),
+        (["reproduce", "table1", "--quick", "--out", __file__], "choose another folder"),
+        (["reproduce", "table1", "--quick", "--page", __file__], "The page has no line"),
     ],
 )
 def test_mistakes_on_the_command_line(arguments, said):

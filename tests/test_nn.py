@@ -1,0 +1,493 @@
+"""PyTorch: the criterion, the batches, draws larger than memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from drolearn import Draw, Multilevel, worst_case
+from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
+from drolearn.tensor import solve_chi2, solve_kl
+
+DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
+
+
+def some_losses(n=50, seed=0, dtype=torch.float64):
+    z = np.random.default_rng(seed).exponential(size=n)
+    return torch.tensor(z, dtype=dtype, requires_grad=True)
+
+
+# -- the criterion ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("rho", [0.0, 0.1, 1.0, 100.0])
+def test_numbers_are_those_of_worst_case(divergence, rho):
+    losses = some_losses()
+    criterion = RobustLoss(rho, divergence)
+    loss = criterion(losses)
+    loss.backward()
+    want = worst_case(losses.detach().numpy(), rho, divergence)
+    assert loss.dtype == torch.float64
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-12)
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(criterion.weights.numpy(), want.weights)
+    assert criterion.certificate.gap == want.gap
+
+
+@pytest.mark.parametrize(("dtype", "out"), [
+    (torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.float16, torch.float32),
+])  # fmt: skip
+def test_narrow_numbers(dtype, out):
+    losses = some_losses(dtype=dtype)
+    loss = RobustLoss(0.5)(losses)
+    assert loss.dtype == out
+    want = worst_case(losses.detach().double().numpy(), 0.5)
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-6)
+    loss.backward()
+    assert losses.grad.dtype == dtype
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+    np.testing.assert_allclose(losses.grad.double().numpy(), want.weights, rtol=tolerance)
+
+
+def test_base_weights_and_groups():
+    losses = some_losses(60)
+    base = torch.rand(60, dtype=torch.float64)
+    z = losses.detach().numpy()
+    found = RobustLoss(0.3, "kl")(losses, base=base).item()
+    np.testing.assert_allclose(found, worst_case(z, 0.3, "kl", base.numpy()).value, rtol=1e-12)
+    names = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    means = [z[names == name].mean() for name in "abc"]
+    for groups in (names, torch.arange(60) % 3):
+        criterion = RobustLoss(0.2)
+        np.testing.assert_allclose(
+            criterion(losses, groups=groups).item(), worst_case(means, 0.2).value, rtol=1e-12
+        )
+        np.testing.assert_allclose(criterion.weights.sum().item(), 1.0)
+    np.testing.assert_allclose(
+        RobustLoss(1e6)(losses, groups=names).item(), max(means), rtol=1e-12
+    )  # the worst group
+
+
+def test_losses_that_are_not_finite():
+    losses = torch.tensor([1.0, float("nan"), 2.0, float("inf")], requires_grad=True)
+    with pytest.raises(ValueError, match="1 NaN and 1 infinite of 4"):
+        RobustLoss()(losses)
+    criterion = RobustLoss(0.1, nan="skip")
+    loss = criterion(losses)
+    np.testing.assert_allclose(loss.item(), worst_case([1.0, 2.0], 0.1).value, rtol=1e-6)
+    assert criterion.weights[[1, 3]].tolist() == [0.0, 0.0]
+    loss.backward()
+    assert torch.isfinite(losses.grad).all()
+    with pytest.raises(ValueError, match="Got none of 2"):
+        criterion(torch.full((2,), float("nan")))
+    with pytest.raises(ValueError, match="without a bias"):
+        criterion(losses, Multilevel(4, base=4).draw(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("losses", "pattern"),
+    [
+        (torch.tensor(1.0), r"reduction='none'.*shape \(\)"),
+        (torch.ones(2, 3), r"shape \(2, 3\)"),
+        (torch.ones(0), "at least one number"),
+        (torch.ones(3, dtype=torch.int64), "floating-point numbers. Got torch.int64"),
+        ([1.0, 2.0], "must be a tensor .* Got list"),
+    ],
+)
+def test_losses_of_the_wrong_kind(losses, pattern):
+    with pytest.raises(ValueError, match=pattern) as caught:
+        RobustLoss()(losses)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_mistakes():
+    losses = torch.ones(3)
+    with pytest.raises(ValueError, match="'rho' parameter"):
+        RobustLoss(-1.0)
+    with pytest.raises(ValueError, match="'nan' parameter"):
+        RobustLoss(nan="drop")
+    with pytest.raises(ValueError, match="one weight for each of the 3 losses"):
+        RobustLoss()(losses, base=torch.ones(2))
+    draw = Multilevel(100, base=8).draw(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"the draw|The draw has \d+ rows and there are 3 losses"):
+        RobustLoss()(losses, draw)
+    full = torch.ones(draw.indices.size)
+    with pytest.raises(ValueError, match=r"rho = 0.1 and the criterion for 0.2"):
+        RobustLoss(0.2)(full, draw)
+    with pytest.raises(ValueError, match="must be a Draw"):
+        RobustLoss()(losses, "all")
+    with pytest.raises(ValueError, match="either 'draw' or 'groups'"):
+        RobustLoss()(full, draw, groups=np.zeros(full.numel()))
+
+
+def test_without_torch_the_remedy_is_named(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('gone', name='torch')")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import drolearn.nn"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "drolearn.nn needs PyTorch: pip install 'drolearn[torch]'." in ran.stderr
+
+
+def tiny_net(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+def rows(n=200, seed=1):
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 4, generator=rng)
+    return x, (x[:, 0] + 0.5 * torch.randn(n, generator=rng) > 0).float()
+
+
+def bce(model, batch):
+    x, y = batch
+    scores = model(x)[:, 0]
+    return torch.nn.functional.binary_cross_entropy_with_logits(scores, y, reduction="none")
+
+
+def gradient(model):
+    return torch.cat([p.grad.ravel() for p in model.parameters()])
+
+
+def test_gradient_of_a_network_is_danskins():
+    """Against differences of the robust loss itself."""
+    model, batch = tiny_net().double(), [part.double() for part in rows()]
+    criterion = RobustLoss(0.5)
+    criterion(bce(model, batch)).backward()
+    found = gradient(model)
+    direction = torch.randn(found.numel(), dtype=torch.float64)
+    vector = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    def value(step):
+        torch.nn.utils.vector_to_parameters(vector + step * direction, model.parameters())
+        with torch.no_grad():
+            return criterion(bce(model, batch)).item()
+
+    slope = (value(1e-5) - value(-1e-5)) / 2e-5
+    np.testing.assert_allclose((found @ direction).item(), slope, rtol=1e-6)
+
+
+def test_autocast_scaling_and_checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    model, batch = tiny_net(), rows()
+    RobustLoss()(bce(model, batch)).backward()
+    plain = gradient(model)
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = RobustLoss()(bce(model, batch))
+    assert loss.dtype == torch.float32
+    loss.backward()
+    np.testing.assert_allclose(gradient(model), plain, rtol=0.1, atol=2e-3)
+    model.zero_grad()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(RobustLoss()(bce(model, batch))).backward()
+    np.testing.assert_allclose(gradient(model) / 1024.0, plain, rtol=1e-4, atol=1e-7)
+    model.zero_grad()
+    scores = checkpoint(model, batch[0], use_reentrant=False)[:, 0]
+    function = torch.nn.functional.binary_cross_entropy_with_logits
+    RobustLoss()(function(scores, batch[1], reduction="none")).backward()
+    np.testing.assert_allclose(gradient(model), plain, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "whole"), [("chi2", True), ("kl", True), ("hellinger", False)]
+)
+def test_compiled(divergence, whole):
+    criterion = RobustLoss(0.3, divergence)
+    fast = torch.compile(criterion, backend="aot_eager", fullgraph=whole)
+    losses = some_losses()
+    loss = fast(losses)
+    loss.backward()
+    want = worst_case(losses.detach().numpy(), 0.3, divergence)
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-10)
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(1, 200), st.integers(0, 10**6), st.floats(-4.0, 1.5), st.booleans(), st.booleans(),
+    st.sampled_from(["chi2", "kl"]),
+)  # fmt: skip
+def test_solvers_on_a_device(n, seed, exponent, weighted, ties, divergence):
+    rng = np.random.default_rng(seed)
+    z = rng.standard_normal(n) ** 3 * 10.0 ** rng.uniform(-3, 3) + rng.choice([0.0, -7.0])
+    z = np.round(z) if ties else z
+    b = rng.random(n) + 1e-3 if weighted else np.ones(n)
+    rho = 10.0**exponent
+    solve = solve_chi2 if divergence == "chi2" else solve_kl
+    found = solve(torch.from_numpy(z), torch.from_numpy(b / b.sum()), rho)
+    want = worst_case(z, rho, divergence, b)
+    scale = max(np.ptp(z), 1e-12)
+    assert abs(found.value.item() - want.value) <= 1e-10 * scale + 1e-12 * abs(want.value)
+    assert found.gap.item() <= 1e-9 * scale
+    assert found.achieved.item() <= rho * (1.0 + 1e-8) + 1e-12
+    np.testing.assert_allclose(found.weights.sum().item(), 1.0, rtol=1e-12)
+
+
+# -- batches ---------------------------------------------------------------------------
+
+
+class Numbered(Dataset):
+    """Rows that know their number."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return torch.tensor(float(i))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_draw_comes_with_its_batch(workers):
+    batches = MultilevelBatches(500, base=16, fire=0.5, steps=30, random_state=3)
+    seen = list(batches.loader(Numbered(500), num_workers=workers))
+    assert len(seen) == len(batches) == 30
+    sizes = set()
+    for step, (batch, draw) in enumerate(seen):
+        np.testing.assert_array_equal(batch.numpy(), draw.indices)
+        want = MultilevelBatches(500, base=16, fire=0.5, random_state=3).draw(step)
+        np.testing.assert_array_equal(draw.indices, want.indices)
+        np.testing.assert_array_equal(draw.blocks, want.blocks)
+        sizes.add(draw.indices.size)
+    assert len(sizes) > 2
+
+
+def test_signed_weights_are_those_of_the_draw():
+    batches = MultilevelBatches(500, base=16, fire=1.0, random_state=3)
+    criterion = RobustLoss(0.1, "kl")
+    for step in range(5):
+        draw = batches.draw(step)
+        losses = some_losses(draw.indices.size, step)
+        loss = criterion(losses, draw)
+        loss.backward()
+        want = draw.weights(losses.detach().numpy(), "kl")
+        np.testing.assert_array_equal(losses.grad.numpy(), want)
+        np.testing.assert_allclose(loss.item(), want @ losses.detach().numpy(), rtol=1e-12)
+
+
+def test_gradient_of_a_network_is_unbiased():
+    """Mean of many draws against the gradient of all rows, and the bias of a fixed batch."""
+    model, (x, y) = tiny_net(3).double(), rows(256, 5)
+    batch = x.double(), y.double()
+    RobustLoss(1.0)(bce(model, batch)).backward()
+    want = gradient(model).numpy()
+    with torch.no_grad():
+        z = bce(model, batch).numpy()
+    each = []  # gradients of the single rows, so that many draws are cheap
+    for i in range(256):
+        model.zero_grad()
+        bce(model, (batch[0][i : i + 1], batch[1][i : i + 1])).sum().backward()
+        each.append(gradient(model).numpy())
+    each = np.array(each)
+    direction = want / np.linalg.norm(want)
+    along = each @ direction
+    batches = MultilevelBatches(256, base=16, rho=1.0, fire=0.5, random_state=0)
+    found = []
+    for step in range(20_000):
+        draw = batches.draw(step)
+        found.append(draw.weights(z[draw.indices]) @ along[draw.indices])
+    error = np.std(found) / np.sqrt(len(found))
+    assert abs(np.mean(found) - want @ direction) < 4.0 * error
+    rng, fixed = np.random.default_rng(0), []
+    for _ in range(20_000):
+        chosen = rng.choice(256, 16, replace=False)
+        fixed.append(worst_case(z[chosen], 1.0).weights @ along[chosen])
+    error = np.std(fixed) / np.sqrt(len(fixed))
+    assert abs(np.mean(fixed) - want @ direction) > 10.0 * error
+
+
+def test_stopped_and_resumed_to_the_same_bits():
+    def train(model, optimiser, batches, data, steps):
+        criterion = RobustLoss()
+        for batch, draw in batches.loader(data):
+            optimiser.zero_grad()
+            criterion(bce(model, batch), draw).backward()
+            optimiser.step()
+            steps -= 1
+            if steps == 0:
+                return
+
+    def new():
+        model = tiny_net()
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+        return model, optimiser, MultilevelBatches(200, base=16, steps=20, random_state=1)
+
+    data = TensorDataset(*rows())
+    model, optimiser, batches = new()
+    train(model, optimiser, batches, data, 20)
+    other, its_optimiser, its_batches = new()
+    train(other, its_optimiser, its_batches, data, 7)
+    state = other.state_dict(), its_optimiser.state_dict(), its_batches.state_dict()
+    assert state[2]["step"] == 7
+    third, its_optimiser, its_batches = new()
+    for part, saved in zip((third, its_optimiser, its_batches), state, strict=True):
+        part.load_state_dict(saved)
+    train(third, its_optimiser, its_batches, data, 13)
+    for a, b in zip(model.parameters(), third.parameters(), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="make the batches as they were"):
+        MultilevelBatches(100).load_state_dict(state[2])
+
+
+def test_processes_draw_independently():
+    one, two = (MultilevelBatches(500, random_state=0, rank=rank).draw(0) for rank in (0, 1))
+    assert one.indices.tolist() != two.indices.tolist()
+
+
+def test_batches_of_the_wrong_data():
+    with pytest.raises(ValueError, match="has 10 rows and the draws are from 20"):
+        MultilevelBatches(20, base=4).loader(Numbered(10))
+    with pytest.raises(ValueError, match="is for an IterableDataset"):
+        MultilevelBatches(None).loader(Numbered(10))
+    with pytest.raises(ValueError, match="'max_level' parameter is for streams"):
+        MultilevelBatches(100, max_level=3)
+    with pytest.raises(ValueError, match="from 0 to 40"):
+        MultilevelBatches(None, max_level=99)
+    with pytest.raises(ValueError, match="'base' parameter"):
+        MultilevelBatches(100, base=0)
+
+
+# -- streams ---------------------------------------------------------------------------
+
+
+class Stream(IterableDataset):
+    """Numbers without end, or so many."""
+
+    def __init__(self, length=None):
+        self.length = length
+
+    def __iter__(self):
+        rng = np.random.default_rng(0)
+        i = 0
+        while self.length is None or i < self.length:
+            yield torch.tensor([float(i), rng.exponential()], dtype=torch.float64)
+            i += 1
+
+
+def test_streams_are_read_in_order_and_once():
+    batches = MultilevelBatches(None, base=8, fire=0.5, steps=50, random_state=0)
+    at, sizes = 0, []
+    for batch, draw in batches.loader(Stream()):
+        n = draw.indices.size
+        np.testing.assert_array_equal(batch[:, 0].numpy(), np.arange(at, at + n))
+        np.testing.assert_array_equal(draw.indices, np.arange(n))
+        at += n
+        sizes.append(n)
+    assert min(sizes) == 8
+    assert max(sizes) > 16
+    assert sum(1 for _ in batches.loader(Stream(1000))) < 50  # ends with the stream
+
+
+def test_streams_are_unbiased_for_the_population():
+    """The worst half of exponential losses has the mean 1 + log 2."""
+    from drolearn import CVaR
+
+    steps = 4000
+    batches = MultilevelBatches(None, base=8, fire=0.5, steps=steps, random_state=0)
+    criterion = RobustLoss(0.1, CVaR(0.5))
+    found = [criterion(b[:, 1], draw).item() for b, draw in batches.loader(Stream())]
+    want = 1.0 + np.log(2.0)
+    error = np.std(found) / np.sqrt(steps)
+    assert abs(np.mean(found) - want) < 4.0 * error
+    assert error < 0.02
+    capped = MultilevelBatches(None, base=8, max_level=0, steps=steps, random_state=0)
+    low = [criterion(b[:, 1], draw).item() for b, draw in capped.loader(Stream())]
+    error = np.std(low) / np.sqrt(steps)
+    assert np.mean(low) < want - 4.0 * error  # a small batch sees too little of the tail
+
+
+# -- draws larger than memory ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("micro", [1, 7, 1000])
+def test_two_passes_give_the_gradient_of_one(micro):
+    data = TensorDataset(*rows())
+    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
+    model = tiny_net()
+    loss = RobustLoss()(bce(model, data[draw.indices]), draw)
+    loss.backward()
+    want = gradient(model)
+    model.zero_grad()
+    value = robust_backward(model, bce, data, draw, micro)
+    np.testing.assert_allclose(value, loss.item(), rtol=1e-5)
+    np.testing.assert_allclose(gradient(model), want, rtol=1e-4, atol=1e-6)
+
+
+def test_two_passes_never_see_more_than_a_micro_batch():
+    data = TensorDataset(*rows())
+    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
+    seen = []
+
+    def losses(model, batch):
+        seen.append(len(batch[0]))
+        return bce(model, batch)
+
+    robust_backward(tiny_net(), losses, data, draw, 8)
+    assert max(seen) == 8
+    assert len(seen) <= 2 * -(-draw.indices.size // 8)
+
+
+def test_dropout_is_the_same_in_both_passes():
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1)
+    )
+    data = TensorDataset(*rows())
+    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
+    first, second = [], []
+
+    def losses(model, batch):
+        out = bce(model, batch)
+        (second if torch.is_grad_enabled() else first).append(out.detach())
+        return out
+
+    torch.manual_seed(0)
+    robust_backward(model, losses, data, draw, 16)
+    kept = torch.cat(second)
+    assert all(any(torch.equal(a, b) for a in first) for b in second)
+    assert kept.numel() <= draw.indices.size
+    assert isinstance(draw, Draw)
+
+
+# -- many processes --------------------------------------------------------------------
+
+
+def torchrun(processes, part):
+    script = Path(__file__).with_name("distributed.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={processes}", str(script), part]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_together_are_one(processes):
+    """Values, weights and gradients of uneven and empty shards, to 1e-12; see distributed.py."""
+    ran = torchrun(processes, "equal")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.count("equal") == processes
+
+
+def test_bad_losses_of_one_process_end_all():
+    ran = torchrun(2, "bad")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.count("refused") == 2
+
+
+def test_a_process_that_dies_ends_the_others():
+    began = time.monotonic()
+    ran = torchrun(2, "dies")
+    assert ran.returncode != 0
+    assert "A process of the group has not taken part" in ran.stdout + ran.stderr
+    assert time.monotonic() - began < 120.0
