@@ -82,6 +82,8 @@ def test_published_numbers_are_those_of_the_tables(protocol):
         ('kind = "full"', 'kind = "fool"', "fool"),
         ('inside = "figures"', 'inside = "figurse"', "no splits.figurse to be inside"),
         ('stands_for = "rcv1"', 'stands_for = "rvc1"', "no datasets.rvc1"),
+        ("[datasets.fabert]", "[datasets.faber]\n[datasets.fabert]", r"datasets\.faber\b"),
+        ("[datasets.text_like]", "[datasets.texts]", "lists no such data set"),
         ("rate = 1.001", "rate = 0.5", r"methods\.pssg\.growing\.rate"),
         ('x = "samples"\n', 'x = "samples"\nsizes = [1000]\n', "sizes and tests belong to"),
         ("rho = [0.1]\n", "rho = []\n", r"artefacts\.figure1\.rho"),

@@ -17,7 +17,14 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/worst-case.md", "docs/training.md", "docs/estimators.md"]
+    "page",
+    [
+        "README.md",
+        "docs/worst-case.md",
+        "docs/training.md",
+        "docs/estimators.md",
+        "docs/pytorch.md",
+    ],
 )
 def test_examples_on_the_pages_run(page):
     failed, tried = doctest.testfile(str(ROOT / page), module_relative=False)

@@ -93,8 +93,9 @@ def reproduce(
     page: Annotated[Path | None, typer.Option(help="Page whose claims are made anew.")] = None,
 ) -> None:
     """Make tables and figures of the paper.  Stopped at any moment, the same command goes on."""
-    import matplotlib  # noqa: F401 - what is missing must be known before the runs, not after
+    # What is missing or wrong must be known before the runs, not after.
     import pyarrow  # noqa: F401
+    from matplotlib.colors import is_color_like
 
     from drolearn import claims
     from drolearn.experiment import Store, available, perform_all
@@ -102,6 +103,9 @@ def reproduce(
 
     console = Console()
     plan = read_protocol(protocol)
+    for name, method in plan.methods.items():
+        if not is_color_like(method.colour):
+            raise typer.BadParameter(f"{method.colour!r} is no colour (methods.{name}.colour).")
     names = list(plan.artefacts) if "all" in what else list(dict.fromkeys(what))
     for name in names:
         if name not in plan.artefacts:

@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
+from drolearn.data import CATALOGUE
+
 __all__ = ["Artefact", "Default", "Draws", "Exact", "Protocol", "Run", "Search", "read_protocol"]
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -226,6 +228,8 @@ class Protocol(_Strict):
             if within is None or (split.inside and within.train is None):
                 raise ValueError(f"splits.{name}: there is no splits.{split.inside} to be inside")
         for name, dataset in self.datasets.items():
+            if name not in CATALOGUE:
+                raise ValueError(f"datasets.{name}: `drolearn datasets` lists no such data set")
             if (dataset.stands_for or name) not in self.datasets:
                 raise ValueError(f"datasets.{name}: there is no datasets.{dataset.stands_for}")
         for name, artefact in self.artefacts.items():
