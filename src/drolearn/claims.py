@@ -305,20 +305,31 @@ def _faster(found: _Found) -> Claim:
         table.rows.append([dataset, rows, *cells])
     if table.rows:
         claim.measured.append(table.markdown())
-    ratios = _ratios(found, "pssg")
+    slower = sum(row[4] != "–" and float(str(row[4])) < 1.0 for row in table.rows)
+    if table.rows:
+        claim.measured.append(f"PSSG arrives first on {slower} of {len(table.rows)} data sets.")
     scaling = found.protocol.artefacts.get("scaling")
-    if ratios and scaling is not None:
-        target = 100.0 * min(scaling.targets)
-        first, last = min(ratios), max(ratios)
+    faster, grows = [], []
+    for target in scaling.targets if scaling else []:
+        ratios = _ratios(found, "pssg", target)
+        if not ratios:
+            continue
+        shown = [f"{'' if there else '> '}{r:.2g} × at N = {n}" for n, (r, there) in ratios.items()]
         claim.measured.append(
-            f"To a test error of {target:g}% on the text-like data, PSSG takes "
-            + _listed(f"{ratios[n]:.1f} × at N = {n}" for n in sorted(ratios))
-            + " of GSSG's CPU time (below and [figure](../results/paper/scaling.png))."
+            f"To a test error of {100 * target:g}% on the text-like data PSSG takes "
+            f"{_listed(shown)} of GSSG's CPU time."
         )
-        grows = ratios[last] > ratios[first]
-        claim.verdict = _HOLDS if ratios[last] > 1.0 and grows else _PARTLY
-        if ratios[last] <= 1.0:
-            claim.verdict = _NOT
+        (first, known), (last, _) = ratios[min(ratios)], ratios[max(ratios)]
+        faster.append(last > 1.0)
+        # Beyond what chance does to three runs; a lower bound proves growth, not its absence.
+        grows.append(known and last > 1.5 * first)
+    if faster:
+        claim.verdict = _judged([all(faster), any(grows), slower == 0])
+        claim.measured.append(
+            "The claim is taken to hold if GSSG is ahead at the largest N for every error, if "
+            "PSSG's share grows by half or more from the smallest N to the largest for one of "
+            "them, and if GSSG is ahead on the data sets above."
+        )
     return claim
 
 
@@ -335,18 +346,14 @@ def _times(found: _Found, method: str, target: float) -> dict[int, Interval]:
     return out
 
 
-def _ratios(found: _Found, method: str) -> dict[int, float]:
-    """Times of a method over GSSG's, by number of rows; where it did not arrive, at least that."""
-    artefact = found.protocol.artefacts.get("scaling")
-    if artefact is None:
-        return {}
-    target = min(artefact.targets)
+def _ratios(found: _Found, method: str, target: float) -> dict[int, tuple[float, bool]]:
+    """Times of a method over GSSG's by number of rows, and whether it arrived or at least that."""
     mine, out = _times(found, "gssg", target), {}
     for size, each in _times(found, method, target).items():
         if size in mine and math.isfinite(mine[size].mean):
             spent = np.mean(column(found.of("scaling", method=method, n_train=size), "seconds"))
-            time = each.mean if math.isfinite(each.mean) else float(spent)
-            out[size] = time / mine[size].mean
+            there = math.isfinite(each.mean)
+            out[size] = ((each.mean if there else float(spent)) / mine[size].mean, there)
     return out
 
 
@@ -359,6 +366,7 @@ def _growth(found: _Found) -> Claim:
     )
     if artefact is None:
         return claim
+    grown: list[float] = []
     for target in artefact.targets:
         table = Table(
             f"CPU seconds to a test error of {100 * target:g}%, text-like data",
@@ -371,12 +379,14 @@ def _growth(found: _Found) -> Claim:
             ends = [times.get(size) for size in (artefact.sizes[0], artefact.sizes[-1])]
             if all(end is not None and math.isfinite(end.mean) for end in ends):
                 ratio = ends[1].mean / ends[0].mean  # type: ignore[union-attr]
-                if method == "gssg" and target == min(artefact.targets):
-                    claim.verdict = _HOLDS if ratio <= 3.0 else _NOT
+                if method == "gssg":
+                    grown.append(ratio)
             shown = "–" if math.isnan(ratio) else f"{ratio:.2f}"
             table.rows.append([found.label(method), *cells, shown])
         if any(cell != "–" for row in table.rows for cell in row[1:]):
             claim.measured.append(table.markdown())
+    if grown:
+        claim.verdict = _judged([ratio <= 3.0 for ratio in grown])
     if claim.measured:
         claim.measured.append(
             "Goal: GSSG's last / first at most 3. A time with > is that of a run that had not "
