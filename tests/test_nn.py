@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -486,8 +488,22 @@ def test_bad_losses_of_one_process_end_all():
 
 
 def test_a_process_that_dies_ends_the_others():
+    """Without torchrun, which would end the others itself."""
+    script = Path(__file__).with_name("distributed.py")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     began = time.monotonic()
-    ran = torchrun(2, "dies")
-    assert ran.returncode != 0
-    assert "A process of the group has not taken part" in ran.stdout + ran.stderr
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), "dies"], env=os.environ | group | {"RANK": str(rank)},
+            stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=200)[1] for process in processes]
+    assert processes[1].returncode == 3
+    assert processes[0].returncode == 1
+    assert "A process of the group has not taken part in gathering the losses" in said[0]
     assert time.monotonic() - began < 120.0

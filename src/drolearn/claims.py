@@ -25,7 +25,7 @@ from drolearn.report import (
     select,
 )
 
-__all__ = ["MARK", "claims", "with_claims"]
+__all__ = ["MARK", "beside_the_rows", "claims", "with_claims"]
 
 #: What follows this line on a page is made from rows.
 MARK = "<!-- made by `drolearn reproduce all --page docs/paper.md` -->\n"
@@ -53,6 +53,13 @@ def with_claims(page: str, text: str) -> str:
     if MARK not in page:
         raise ValueError(f"The page has no line {MARK.strip()!r}, below which the claims would go.")
     return page[: page.index(MARK) + len(MARK)] + "\n" + text
+
+
+def beside_the_rows(text: str) -> str:
+    """The claims with links that lead from the folder of the rows, not from the documentation."""
+    return text.replace("](../results/paper/", "](").replace(
+        " as in [training.md](training.md)", ""
+    )
 
 
 def claims(protocol: Protocol, rows: Rows) -> str:

@@ -138,7 +138,7 @@ def reproduce(
             for path in write(plan, name, rows, reasons, store.folder):
                 console.print(f"wrote {path}", soft_wrap=True)
         text = claims.claims(plan, rows)
-        _save(store.folder / "claims.md", text)
+        _save(store.folder / "claims.md", claims.beside_the_rows(text))
         if page is not None:
             _save(page, claims.with_claims(page.read_text("utf-8"), text))
     if failures:
