@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 try:
     import typer
@@ -98,7 +98,7 @@ def reproduce(
     from matplotlib.colors import is_color_like
 
     from drolearn import claims
-    from drolearn.experiment import Store, available, perform_all
+    from drolearn.experiment import Store, available
     from drolearn.protocol import read_protocol
 
     console = Console()
@@ -130,7 +130,7 @@ def reproduce(
         for reason in reasons.values():
             console.print(f"[yellow]Left out:[/] {escape(reason)}", soft_wrap=True)
         left = [run for run in runs.values() if run.dataset not in reasons]
-        failures = _watch(console, perform_all, left, store, jobs or os.cpu_count() or 1)
+        failures = _watch(console, left, store, jobs or os.cpu_count() or 1)
         reasons |= {each.dataset: each.reason for each in failures if each.of_data}
         store.gather()
         rows = store.rows()
@@ -153,9 +153,7 @@ def _save(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def _watch(
-    console: Console, perform_all: Any, runs: list[Run], store: Store, jobs: int
-) -> list[Failure]:
+def _watch(console: Console, runs: list[Run], store: Store, jobs: int) -> list[Failure]:
     """Make all runs that are not done, with a bar that says how long it will take."""
     from rich.progress import (
         BarColumn,
@@ -165,6 +163,8 @@ def _watch(
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+
+    from drolearn.experiment import perform_all
 
     done = store.keys()
     left = [run for run in runs if run.key not in done]
@@ -219,8 +219,7 @@ def write(
             _save(written[-1], text)
         return written
     for dataset in artefact.datasets:
-        alone = artefact.kind == "scaling" or plan.datasets[dataset].stands_for is None
-        title = name if alone else f"{name}_{dataset}"
+        title = f"{name}_{dataset}" if plan.datasets[dataset].stands_for else name
         if artefact.kind == "scaling":
             figure = plot.growth(plan, name, rows)
         else:

@@ -135,24 +135,18 @@ def load(name: str) -> Dataset:
     entry = _entry(name)
     found = _stored(entry)
     if found is not None:
-        return _checked(entry, _read(found, name), str(found))
+        return read(name, found)
     if entry.inside is not None:
         return _checked(entry, entry.inside(), where(name))
     return read(name, fetch(name))
 
 
-def read(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
-    """A data set from a file, by default that of the same name in the folder DROLEARN_DATA."""
-    if path is None:
-        there = folder()
-        if there is None:
-            raise DataError(
-                f"{name!r} is a file of the folder that DROLEARN_DATA names, and it names none: "
-                f"set it."
-            )
-        path = there / f"{name}.npz"
-    found = Dataset(name, *_read(Path(path), name), str(path))
-    return _checked(CATALOGUE[name], (found.X, found.y), str(path)) if name in CATALOGUE else found
+def read(name: str, path: str | os.PathLike[str]) -> Dataset:
+    """A data set from a file; if it is the file of a data set of the catalogue, checked."""
+    rows, entry = _read(Path(path), name), CATALOGUE.get(name)
+    if entry is not None and Path(path).name == entry.file:
+        return _checked(entry, rows, str(path))
+    return Dataset(name, *rows, str(path))
 
 
 def fetch(name: str) -> Path:

@@ -98,7 +98,8 @@ def available(names: Iterable[str]) -> dict[str, str]:
     reasons = {}
     for name in dict.fromkeys(names):
         try:
-            if name != "text_like" and data.where(name) == data.CATALOGUE[name].home:
+            entry = data.CATALOGUE[name]
+            if entry.inside is None and data.where(name) == entry.home:
                 data.fetch(name)
         except data.DataError as error:
             reasons[name] = str(error)

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of
 
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.gradient import Draw, Multilevel, as_count
-from drolearn.inputs import as_groups
+from drolearn.inputs import as_generator, as_groups
 from drolearn.problem import Groups
 from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
 from drolearn.worst_case import WorstCase, as_radius, not_finite, worst_case
@@ -264,7 +264,7 @@ def _gathered(own: Tensor, wrong: ValueError | None, group: Any) -> tuple[list[T
                 f"Process {counts.index(-1)} of the group gave losses that cannot be used; its "
                 f"own message says why."
             )
-        most = max(*counts, 1) if len(counts) > 1 else max(counts[0], 1)
+        most = max([1, *counts])
         padded = torch.zeros((own.shape[0], most), dtype=own.dtype, device=own.device)
         padded[:, : own.shape[1]] = own
         found = [torch.empty_like(padded) for _ in range(world)]
@@ -376,7 +376,7 @@ class MultilevelBatches(Sampler[list[int]]):
     max_level : int, optional
         For streams: no draws of more than base · 2^max_level rows.  The estimate is then unbiased
         for the robust loss of so many rows, not of the population.
-    random_state : int, optional
+    random_state : int, Generator or RandomState, optional
         Same number, same batches.
     rank : int, optional
         Processes of different rank draw independently; that of torch.distributed if not given.
@@ -403,11 +403,11 @@ class MultilevelBatches(Sampler[list[int]]):
         fire: float = 0.1,
         steps: int | None = None,
         max_level: int | None = None,
-        random_state: int | None = None,
+        random_state: Any = None,
         rank: int | None = None,
     ) -> None:
         as_count("base", base)
-        levels = _LEVELS if max_level is None else as_level(max_level)
+        levels = _LEVELS if max_level is None else _as_level(max_level)
         if n is not None and max_level is not None:
             raise ValueError("The 'max_level' parameter is for streams, where n is None.")
         self.streams = n is None
@@ -417,8 +417,7 @@ class MultilevelBatches(Sampler[list[int]]):
             steps = 1000 if n is None else max(1, round(n / self.method.cost))
         as_count("steps", steps)
         self.steps, self.step = int(steps), 0
-        entropy = np.random.SeedSequence(random_state).entropy
-        self.seed = int(entropy) if isinstance(entropy, int) else 0
+        self.seed = int(as_generator(random_state).integers(1 << 62))
         self._rank = rank
 
     @property
@@ -474,7 +473,7 @@ class MultilevelBatches(Sampler[list[int]]):
         self.seed, self.step = int(state["seed"]), int(state["step"])
 
 
-def as_level(max_level: int) -> int:
+def _as_level(max_level: int) -> int:
     """A number of levels that fits into an index."""
     if not (isinstance(max_level, int | np.integer) and 0 <= max_level <= _LEVELS):
         raise ValueError(

@@ -13,6 +13,7 @@ import os
 import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -192,7 +193,7 @@ class Run:
     budget: dict[str, Any]
     settings: dict[str, Any]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A name for people, and a digest of everything."""
         content = json.dumps(asdict(self), sort_keys=True)

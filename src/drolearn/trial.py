@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
+from threadpoolctl import threadpool_info
 
 from drolearn import _kernels, data
 from drolearn.descent import Constant, Decay, State, descend
@@ -116,7 +117,7 @@ def perform(run: Run) -> dict[str, Any]:
         "at_seconds": track.seconds,
         "at_errors": track.errors,
         "settings": json.dumps(run.settings | run.model | run.budget, sort_keys=True),
-        "threads": 1,
+        "threads": max((each["num_threads"] for each in threadpool_info()), default=1),
         **_machine(),
     }
 
