@@ -11,11 +11,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
 
-from drolearn import worst_case
-from drolearn.nn import MultilevelBatches, RobustLoss
+from drolearn import Draw, worst_case
+from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
 
-SHARDS = {2: [[20, 10], [1, 29]], 3: [[17, 13, 0], [0, 0, 30]]}
+SHARDS = {2: [[20, 10], [1, 29]], 3: [[17, 13, 0], [0, 0, 30]], 4: [[10, 0, 13, 7]]}
 
 
 def model_and_rows() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
@@ -66,13 +67,69 @@ def equal(rank: int, world: int) -> None:
     print("equal", flush=True)
 
 
+def grouped(rank: int, world: int) -> None:
+    """Groups that are spread over processes, one of them on one process only."""
+    for sizes in SHARDS[world]:
+        model, x, y = model_and_rows()
+        of = torch.arange(30) // 12
+        alone = RobustLoss(0.2)
+        want = alone(losses(model, x, y), groups=of)
+        want.backward()
+        gradients, weights = gradient(model), alone.weights
+        model.zero_grad()
+        shared = DistributedDataParallel(model)
+        own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        criterion = RobustLoss(0.2, process_group=True)
+        loss = criterion(losses(shared, x[own], y[own]), groups=of[own].numpy())
+        loss.backward()
+        torch.testing.assert_close(gradient(model), gradients, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(loss, want, rtol=1e-12, atol=0.0)
+    with pytest.raises(ValueError, match="a whole number for each|Process 0 of the group"):
+        criterion(torch.ones(2), groups=torch.ones(2) if rank == 0 else torch.ones(2).int())
+    with pytest.raises(ValueError, match="or none does"):
+        criterion(torch.ones(2), groups=torch.ones(2).int() if rank == 0 else None)
+    print("grouped", flush=True)
+
+
+def passes(rank: int, world: int) -> None:
+    """Draws of different sizes in micro-batches: the mean of the gradients of all, on all."""
+    _, x, y = model_and_rows()
+    data = TensorDataset(x, y)
+
+    def loss_fn(model: torch.nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
+        return losses(model, *batch)
+
+    def draw(which: int, step: int) -> Draw:
+        return MultilevelBatches(30, base=4, fire=0.5, random_state=0, rank=which).draw(step)
+
+    def network() -> torch.nn.Module:  # with statistics that are exchanged before a pass
+        norm = torch.nn.BatchNorm1d(4, dtype=torch.float64)
+        return torch.nn.Sequential(norm, model_and_rows()[0])
+
+    alone, model = network(), network()
+    shared = DistributedDataParallel(model)
+    counts = []
+    for step in range(8):
+        alone.zero_grad()
+        draws = [draw(which, step) for which in range(world)]
+        for each in draws:
+            robust_backward(alone, loss_fn, data, each, 5)
+        model.zero_grad()
+        robust_backward(shared, loss_fn, data, draws[rank], 5)
+        torch.testing.assert_close(gradient(model), gradient(alone) / world, rtol=1e-9, atol=1e-12)
+        counts.append({-(-each.indices.size // 5) for each in draws})
+    assert max(map(len, counts)) > 1  # or nothing was tried
+    print("passed", flush=True)
+
+
 def bad(rank: int, world: int) -> None:
     criterion = RobustLoss(process_group=True)
     for wrong in (torch.ones(2, 2), torch.tensor(1.0), torch.ones(2, dtype=torch.int64)):
         said = "'losses' parameter" if rank == 1 else "Process 1 of the group"
         with pytest.raises(ValueError, match=said):
             criterion(wrong if rank == 1 else torch.ones(3))
-    with pytest.raises(ValueError, match="1 NaN and 0 infinite of 5"):
+    with pytest.raises(ValueError, match=r"1 NaN and 0 infinite of \d"):
         criterion(torch.tensor([1.0, float("nan")]) if rank == 1 else torch.ones(3))
     assert criterion(torch.ones(3)).item() == 1.0  # and all go on together
     print("refused", flush=True)
@@ -88,5 +145,6 @@ def dies(rank: int, world: int) -> None:
 
 if __name__ == "__main__":
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
-    globals()[sys.argv[1]](dist.get_rank(), dist.get_world_size())
+    for part in sys.argv[1:]:
+        globals()[part](dist.get_rank(), dist.get_world_size())
     dist.destroy_process_group()

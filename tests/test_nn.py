@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -92,6 +93,10 @@ def test_losses_that_are_not_finite():
     assert torch.isfinite(losses.grad).all()
     with pytest.raises(ValueError, match="Got none of 2"):
         criterion(torch.full((2,), float("nan")))
+    with pytest.raises(ValueError, match="1 NaN and 1 infinite of 4"):
+        RobustLoss()(losses, groups=[0, 0, 1, 1])
+    criterion(losses, groups=[0, 1, 1, 2])
+    assert criterion.weights[[1, 3]].tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="without a bias"):
         criterion(losses, Multilevel(4, base=4).draw(np.random.default_rng(0)))
 
@@ -271,7 +276,7 @@ def test_signed_weights_are_those_of_the_draw():
     batches = MultilevelBatches(500, base=16, fire=1.0, random_state=3)
     criterion = RobustLoss(0.1, "kl")
     for step in range(5):
-        draw = batches.draw(step)
+        draw = batches.draw(step).to("cpu", non_blocking=True)  # as trainers do with batches
         losses = some_losses(draw.indices.size, step)
         loss = criterion(losses, draw)
         loss.backward()
@@ -311,7 +316,7 @@ def test_gradient_of_a_network_is_unbiased():
     assert abs(np.mean(fixed) - want @ direction) > 10.0 * error
 
 
-def test_stopped_and_resumed_to_the_same_bits():
+def test_stopped_and_resumed_to_the_same_bits(tmp_path):
     def train(model, optimiser, batches, data, steps):
         criterion = RobustLoss()
         for batch, draw in batches.loader(data):
@@ -332,12 +337,16 @@ def test_stopped_and_resumed_to_the_same_bits():
     train(model, optimiser, batches, data, 20)
     other, its_optimiser, its_batches = new()
     train(other, its_optimiser, its_batches, data, 7)
-    state = other.state_dict(), its_optimiser.state_dict(), its_batches.state_dict()
+    torch.save([other.state_dict(), its_optimiser.state_dict(), its_batches.state_dict(),
+                RobustLoss().state_dict()], tmp_path / "checkpoint.pt")  # fmt: skip
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert state[2]["step"] == 7
+    RobustLoss().load_state_dict(state[3])
     third, its_optimiser, its_batches = new()
-    for part, saved in zip((third, its_optimiser, its_batches), state, strict=True):
+    for part, saved in zip((third, its_optimiser, its_batches), state[:3], strict=True):
         part.load_state_dict(saved)
-    train(third, its_optimiser, its_batches, data, 13)
+    train(third, its_optimiser, its_batches, data, math.inf)  # what is left of the epoch
+    assert its_batches.step == 20
     for a, b in zip(model.parameters(), third.parameters(), strict=True):
         assert torch.equal(a, b)
     with pytest.raises(ValueError, match="make the batches as they were"):
@@ -411,6 +420,30 @@ def test_streams_are_unbiased_for_the_population():
     assert np.mean(low) < want - 4.0 * error  # a small batch sees too little of the tail
 
 
+@pytest.mark.parametrize("max_level", [0, 2, 4])
+@pytest.mark.parametrize("rows", [600, 60_000])
+def test_bias_of_a_cap(max_level, rows):
+    """Exponential losses: R = 1 + √ρ, where all of the population keeps some weight."""
+    rng = np.random.default_rng(max_level)
+    capped = MultilevelBatches(None, base=16, rho=0.5, max_level=max_level)
+    n = 16 << max_level
+    small = [worst_case(rng.exponential(size=n), 0.5).value for _ in range(200_000 // n)]
+    want, its_error = 1.0 + 0.5**0.5 - np.mean(small), np.std(small) / np.sqrt(len(small))
+    bias, error = capped.bias(rng.exponential(size=rows))
+    assert abs(bias - want) < 4.0 * np.hypot(error, its_error) + 0.3 * want  # a law of large n
+    assert 0.0 < error < (0.5 if rows == 600 else 0.1) * want + its_error
+    assert MultilevelBatches(None).bias(np.ones(5)) == (0.0, 0.0)
+    assert MultilevelBatches(100).bias(np.ones(5)) == (0.0, 0.0)
+
+
+def test_bias_of_what_cannot_be_halved():
+    capped = MultilevelBatches(None, max_level=1)
+    with pytest.raises(ValueError, match="at least 4 numbers"):
+        capped.bias([1.0, 2.0])
+    with pytest.raises(ValueError, match="1 NaN and 0 infinite of 4"):
+        capped.bias([1.0, 2.0, 3.0, np.nan])
+
+
 # -- draws larger than memory ----------------------------------------------------------
 
 
@@ -466,25 +499,42 @@ def test_dropout_is_the_same_in_both_passes():
 # -- many processes --------------------------------------------------------------------
 
 
-def torchrun(processes, part):
+def torchrun(processes, parts):
     script = Path(__file__).with_name("distributed.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={processes}", str(script), part]
+    command += [f"--nproc-per-node={processes}", str(script), *parts.split()]
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_are_one(processes):
-    """Values, weights and gradients of uneven and empty shards, to 1e-12; see distributed.py."""
-    ran = torchrun(processes, "equal")
+    """To 1e-12, for uneven and empty shards, groups and draws of different sizes; and bad losses
+    of one process are an error in all.  See distributed.py."""
+    ran = torchrun(processes, "equal grouped passes bad")
     assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.count("equal") == processes
+    for said in ("equal", "grouped", "passed", "refused"):
+        assert ran.stdout.count(said) == processes
 
 
-def test_bad_losses_of_one_process_end_all():
-    ran = torchrun(2, "bad")
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    assert ran.stdout.count("refused") == 2
+def test_two_nodes_of_two_processes():
+    """Where the rank is not the local rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = Path(__file__).with_name("distributed.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    nodes = [
+        subprocess.Popen(
+            [*command, f"--node-rank={node}", str(script), "equal"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for node in range(2)
+    ]  # fmt: skip
+    for node in nodes:
+        out, said = node.communicate(timeout=240)
+        assert node.returncode == 0, said[-3000:]
+        assert out.count("equal") == 2
 
 
 def test_a_process_that_dies_ends_the_others():

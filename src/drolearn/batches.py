@@ -1,0 +1,300 @@
+"""Batches whose weighted gradient is unbiased, for PyTorch's DataLoader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
+
+from drolearn.divergence import Divergence, as_divergence
+from drolearn.gradient import Draw, Multilevel, as_count
+from drolearn.inputs import as_generator
+from drolearn.worst_case import as_losses, not_finite
+
+__all__ = ["BatchDraw", "Bias", "MultilevelBatches"]
+
+#: Levels of a stream without end: 2**40 times the base block is more than anyone will read.
+_LEVELS = 40
+#: So many blocks tell what a level adds, and how surely.
+_BLOCKS = 30
+
+
+class BatchDraw(Draw):
+    """A draw on its way through loaders and trainers, which move batches to devices."""
+
+    __slots__ = ()
+
+    def to(self, *args: Any, **options: Any) -> BatchDraw:
+        """The draw itself: only the criterion reads it, on the host."""
+        return self
+
+
+class Bias(NamedTuple):
+    """An estimate, and its standard error."""
+
+    value: float
+    error: float
+
+
+class _Rows(list[int]):
+    """Rows of a batch, with the draw that they belong to."""
+
+    draw: BatchDraw
+
+
+class _WithDraw(Dataset[Any]):
+    """A data set that hands the draw on with the rows."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, rows: _Rows) -> tuple[list[Any], BatchDraw]:
+        return fetched(self.dataset, rows), rows.draw
+
+
+def fetched(dataset: Any, rows: Sequence[int]) -> list[Any]:
+    """The examples of some rows."""
+    many = getattr(dataset, "__getitems__", None)
+    return many(list(rows)) if many is not None else [dataset[row] for row in rows]
+
+
+def _collated(collate: Callable[[list[Any]], Any], got: tuple[list[Any], BatchDraw]) -> Any:
+    samples, draw = got
+    return collate(samples), draw
+
+
+class MultilevelBatches(Sampler[list[int]]):
+    """Batches whose weighted gradient is unbiased for the robust loss of all rows.
+
+    Parameters
+    ----------
+    n : int or None
+        Number of rows; None for a stream, whose levels have no end.
+    base : int, default=64
+        Smallest size of a batch: N is halved as long as at least that many rows remain.
+    rho : float, default=0.1
+        Radius; that of the criterion.
+    r, fire
+        As in :class:`drolearn.Multilevel`: how often each level and a correction at all is drawn.
+    steps : int, optional
+        Batches of an epoch; as many as read about n rows if not given, 1,000 of a stream.
+    max_level : int, optional
+        For streams: no draws of more than base · 2^max_level rows.  The estimate is then unbiased
+        for the robust loss of so many rows, not of the population; `bias` tells how far that is.
+    random_state : int, Generator or RandomState, optional
+        Same number, same batches.
+    rank : int, optional
+        Processes of different rank draw independently; that of torch.distributed if not given.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> from drolearn.nn import MultilevelBatches, RobustLoss
+    >>> data = TensorDataset(torch.randn(1000, 3), torch.randn(1000))
+    >>> batches = MultilevelBatches(1000, base=64, rho=0.1, random_state=0)
+    >>> criterion, model = RobustLoss(rho=0.1), torch.nn.Linear(3, 1)
+    >>> for (x, y), draw in batches.loader(data):
+    ...     loss = criterion((model(x)[:, 0] - y) ** 2, draw)
+    """
+
+    def __init__(
+        self,
+        n: int | None,
+        base: int = 64,
+        rho: float = 0.1,
+        *,
+        r: float = 2.0**-1.5,
+        fire: float = 0.1,
+        steps: int | None = None,
+        max_level: int | None = None,
+        random_state: Any = None,
+        rank: int | None = None,
+    ) -> None:
+        as_count("base", base)
+        levels = _LEVELS if max_level is None else _as_level(max_level)
+        if n is not None and max_level is not None:
+            raise ValueError("The 'max_level' parameter is for streams, where n is None.")
+        self.streams = n is None
+        rows = int(base) << levels if n is None else int(n)
+        self.method = Multilevel(rows, base=base, r=r, fire=fire, rho=rho)
+        if steps is None:
+            steps = 1000 if n is None else max(1, round(n / self.method.cost))
+        as_count("steps", steps)
+        self.steps, self.step = int(steps), 0
+        self.seed = int(as_generator(random_state).integers(1 << 62))
+        self._rank = rank
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes this is."""
+        if self._rank is not None:
+            return self._rank
+        import torch.distributed as dist
+
+        return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+    def draw(self, step: int) -> BatchDraw:
+        """The draw of a step: it depends on seed, rank and step alone."""
+        rng = np.random.default_rng([self.seed, self.rank, step])
+        drawn = self.method.draw(rng, step)
+        if not self.streams:
+            return BatchDraw(drawn.indices, drawn.blocks, drawn.base_size)
+        return BatchDraw(np.arange(drawn.indices.size), drawn.blocks, drawn.base_size)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self._epoch():
+            draw = self.draw(step)
+            rows = _Rows(draw.indices.tolist())
+            rows.draw = draw
+            yield rows
+
+    def _epoch(self) -> range:
+        """The steps that are left of the epoch; streams have none, and end where they end."""
+        done = 0 if self.streams else self.step % self.steps
+        return range(self.step, self.step + self.steps - done)
+
+    def loader(self, dataset: Any, **options: Any) -> _Loader:
+        """A DataLoader of (batch, draw); options as for DataLoader: workers, pinned memory, …"""
+        if self.streams != isinstance(dataset, IterableDataset):
+            raise ValueError(
+                "MultilevelBatches(None) is for an IterableDataset, MultilevelBatches(n) for data "
+                f"sets of n rows. Got {type(dataset).__name__} for n = "
+                f"{None if self.streams else self.method.n} instead."
+            )
+        if not self.streams and len(dataset) != self.method.n:
+            raise ValueError(
+                f"The data set has {len(dataset)} rows and the draws are from {self.method.n}: "
+                f"make MultilevelBatches(len(dataset))."
+            )
+        return _Loader(self, dataset, **options)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the batches to come depend on."""
+        return {"seed": self.seed, "step": self.step, "method": repr(self.method)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where another has stopped; a stream's rows have to do so by their own means."""
+        if state["method"] != repr(self.method):
+            raise ValueError(
+                f"The state belongs to {state['method']} and this is {self.method!r}: make the "
+                f"batches as they were."
+            )
+        self.seed, self.step = int(state["seed"]), int(state["step"])
+
+    def bias(self, losses: ArrayLike, divergence: str | Divergence = "chi2") -> Bias:
+        """How far the cap on the levels keeps the estimate below the population's robust loss.
+
+        Without a cap, 0.  The robust loss R̂ₙ of n rows falls short of the population's by about
+        C/n, so that with n = base · 2^max_level
+
+            R − E R̂ₙ  ≈  C/n,     C = 2h E[ R̂(block of 2h) − ½ R̂(left half) − ½ R̂(right half) ],
+
+        estimated from `losses` of so many rows of the stream as can be had, in blocks as large as
+        n if there are thirty of them.  Losses with heavy tails approach more slowly.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from drolearn.nn import MultilevelBatches
+        >>> losses = np.random.default_rng(0).exponential(size=100_000)
+        >>> capped = MultilevelBatches(None, base=64, max_level=2)
+        >>> bias, error = capped.bias(losses)
+        >>> print(f"{bias:.4f} ± {error:.4f}")
+        0.0019 ± 0.0001
+        """
+        kind, z = as_divergence(divergence), as_losses(losses)
+        if not np.isfinite(z).all():
+            raise ValueError(not_finite(z))
+        if not self.streams or self.method.n == self.method.base << _LEVELS:
+            return Bias(0.0, 0.0)
+        if z.size < 4:
+            raise ValueError(
+                f"The 'losses' parameter must hold at least 4 numbers, two blocks that can be "
+                f"halved. Got {z.size} instead."
+            )
+        n = int(self.method.n)
+        half = max(min(n, z.size // _BLOCKS) // 2, 1)
+        rho, both = self.method.rho, 2 * half
+        blocks = np.array(
+            [[0, both, 1.0, rho], [0, half, -0.5, rho], [half, both, -0.5, rho]], dtype=np.float64
+        )
+        correction = Draw(np.arange(both), blocks, 0)
+        parts = z[: z.size // both * both].reshape(-1, both)
+        found = [both / n * float(correction.weights(part, kind) @ part) for part in parts]
+        return Bias(float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(len(found))))
+
+
+def _as_level(max_level: int) -> int:
+    """A number of levels that fits into an index."""
+    if not (isinstance(max_level, int | np.integer) and 0 <= max_level <= _LEVELS):
+        raise ValueError(
+            f"The 'max_level' parameter must be an integer from 0 to {_LEVELS}. "
+            f"Got {max_level!r} instead."
+        )
+    return int(max_level)
+
+
+class _Stream(IterableDataset[Any]):
+    """The rows of a stream, cut into draws."""
+
+    def __init__(self, batches: MultilevelBatches, dataset: Iterable[Any]) -> None:
+        self.batches, self.dataset = batches, dataset
+
+    def __iter__(self) -> Iterator[tuple[list[Any], BatchDraw]]:
+        rows = iter(self.dataset)
+        for step in self.batches._epoch():
+            draw = self.batches.draw(step)
+            samples = list(islice(rows, draw.indices.size))
+            if len(samples) < draw.indices.size:
+                return  # a draw cut short would be biased
+            yield samples, draw
+
+
+class _Loader:
+    """A DataLoader that counts the batches it has handed out.
+
+    Its state is that of the batches: trainers that save the states of loaders resume to the bit.
+    """
+
+    def __init__(self, batches: MultilevelBatches, dataset: Any, **options: Any) -> None:
+        collate: Any = partial(_collated, options.pop("collate_fn", None) or default_collate)
+        self.batches = batches
+        if batches.streams:
+            if options.get("num_workers"):
+                raise ValueError(
+                    "A stream is read by one process: leave 'num_workers' at 0, or shard the "
+                    "stream over processes."
+                )
+            stream = _Stream(batches, dataset)
+            self.loader = DataLoader(stream, batch_size=None, collate_fn=collate, **options)
+        else:
+            inner = _WithDraw(dataset)
+            self.loader = DataLoader(inner, batch_sampler=batches, collate_fn=collate, **options)
+
+    def __len__(self) -> int:
+        return self.batches.steps
+
+    def __iter__(self) -> Iterator[tuple[Any, BatchDraw]]:
+        for got in self.loader:
+            self.batches.step += 1
+            yield got
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the batches to come depend on."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where another has stopped."""
+        self.batches.load_state_dict(state)
