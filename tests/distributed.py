@@ -85,7 +85,7 @@ def grouped(rank: int, world: int) -> None:
         torch.testing.assert_close(gradient(model), gradients, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
         torch.testing.assert_close(loss, want, rtol=1e-12, atol=0.0)
-    with pytest.raises(ValueError, match="a whole number for each|Process 0 of the group"):
+    with pytest.raises(ValueError, match=r"a whole number for each|Process 0 of the group"):
         criterion(torch.ones(2), groups=torch.ones(2) if rank == 0 else torch.ones(2).int())
     with pytest.raises(ValueError, match="or none does"):
         criterion(torch.ones(2), groups=torch.ones(2).int() if rank == 0 else None)

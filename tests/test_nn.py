@@ -509,7 +509,8 @@ def torchrun(processes, parts):
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_are_one(processes):
     """To 1e-12, for uneven and empty shards, groups and draws of different sizes; and bad losses
-    of one process are an error in all.  See distributed.py."""
+    of one process are an error in all.  See distributed.py.
+    """
     ran = torchrun(processes, "equal grouped passes bad")
     assert ran.returncode == 0, ran.stderr[-3000:]
     for said in ("equal", "grouped", "passed", "refused"):
