@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def describe() -> dict[str, Any]:
     """Versions, processor and number of processors."""
-    names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn", "cvxpy", "clarabel")
+    names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn", "cvxpy", "clarabel", "torch")
     return {
         "cpu": cpu(),
         "processors": os.cpu_count(),

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
+import drolearn.nn
 from drolearn import Draw, Multilevel, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
-from drolearn.tensor import solve_chi2, solve_kl
+from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
 
 DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
 
@@ -220,9 +221,49 @@ def test_compiled(divergence, whole):
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("nan", ["raise", "skip"])
+def test_as_on_another_device(monkeypatch, divergence, nan):
+    """What would happen to losses that the host cannot read."""
+    monkeypatch.setattr(drolearn.nn, "_HOSTS", set())
+    losses, base = some_losses(), torch.rand(50, dtype=torch.float64)
+    criterion = RobustLoss(0.3, divergence, nan=nan)
+    criterion(losses, base=base).backward()
+    want = worst_case(losses.detach().numpy(), 0.3, divergence, base.numpy())
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
+    assert isinstance(criterion.certificate, DeviceWorstCase) == (divergence in ("chi2", "kl"))
+    np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
+    for wrong, pattern in (
+        (-base, "weights of at least 0"), (base * math.nan, "Got nan"), (0 * base, "positive sum"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=pattern):
+            criterion(losses, base=wrong)
+    spoiled = losses.detach().clone()
+    spoiled[3] = math.nan
+    if nan == "raise":
+        with pytest.raises(ValueError, match="1 NaN and 0 infinite of 50"):
+            criterion(spoiled)
+    else:
+        criterion(spoiled)
+        assert criterion.weights[3] == 0.0
+
+
+@pytest.mark.parametrize(("solve", "divergence"), [(solve_chi2, "chi2"), (solve_kl, "kl")])
+def test_solvers_in_single_precision(solve, divergence):
+    """For devices without double precision."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        n, rho = int(rng.integers(2, 2000)), 10.0 ** rng.uniform(-8.0, 1.0)
+        z = torch.tensor(rng.exponential(size=n) * 10.0 ** rng.uniform(-2, 2), dtype=torch.float32)
+        found = solve(z, torch.full((n,), 1.0 / n), rho)
+        want = worst_case(z.double().numpy(), rho, divergence)
+        np.testing.assert_allclose(found.value.item(), want.value, rtol=1e-5)
+        np.testing.assert_allclose(found.weights.numpy(), want.weights, atol=1e-5)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
-    st.integers(1, 200), st.integers(0, 10**6), st.floats(-4.0, 1.5), st.booleans(), st.booleans(),
+    st.integers(1, 200), st.integers(0, 10**6), st.floats(-16.0, 3.0), st.booleans(), st.booleans(),
     st.sampled_from(["chi2", "kl"]),
 )  # fmt: skip
 def test_solvers_on_a_device(n, seed, exponent, weighted, ties, divergence):
@@ -230,13 +271,14 @@ def test_solvers_on_a_device(n, seed, exponent, weighted, ties, divergence):
     z = rng.standard_normal(n) ** 3 * 10.0 ** rng.uniform(-3, 3) + rng.choice([0.0, -7.0])
     z = np.round(z) if ties else z
     b = rng.random(n) + 1e-3 if weighted else np.ones(n)
-    rho = 10.0**exponent
+    rho = 10.0**exponent  # the least of which count as 0
     solve = solve_chi2 if divergence == "chi2" else solve_kl
     found = solve(torch.from_numpy(z), torch.from_numpy(b / b.sum()), rho)
     want = worst_case(z, rho, divergence, b)
     scale = max(np.ptp(z), 1e-12)
-    assert abs(found.value.item() - want.value) <= 1e-10 * scale + 1e-12 * abs(want.value)
-    assert found.gap.item() <= 1e-9 * scale
+    close = 1e-10 if rho > 1e-12 else 1e-8  # where ρ itself is not far from rounding
+    assert abs(found.value.item() - want.value) <= close * scale + 1e-12 * abs(want.value)
+    assert found.gap.item() <= 10.0 * close * scale
     assert found.achieved.item() <= rho * (1.0 + 1e-8) + 1e-12
     np.testing.assert_allclose(found.weights.sum().item(), 1.0, rtol=1e-12)
 
@@ -461,18 +503,41 @@ def test_two_passes_give_the_gradient_of_one(micro):
     np.testing.assert_allclose(gradient(model), want, rtol=1e-4, atol=1e-6)
 
 
-def test_two_passes_never_see_more_than_a_micro_batch():
-    data = TensorDataset(*rows())
-    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
-    seen = []
+class Held:
+    """Numbers that autograd keeps for the way back, now and at most."""
+
+    now = most = 0
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        Held.now += tensor.numel()
+        Held.most = max(Held.most, Held.now)
+
+    def __del__(self):
+        Held.now -= self.tensor.numel()
+
+
+def test_memory_does_not_depend_on_the_level():
+    """What is kept for the way back, and the largest batch, in draws of 50 to 5,000 rows."""
+    n = 5000
+    data = TensorDataset(*rows(n))
+    method, rng = Multilevel(n, base=16, probabilities=(0.125,) * 8), np.random.default_rng(0)
+    seen, kept = [], {}
 
     def losses(model, batch):
         seen.append(len(batch[0]))
         return bce(model, batch)
 
-    robust_backward(tiny_net(), losses, data, draw, 8)
-    assert max(seen) == 8
-    assert len(seen) <= 2 * -(-draw.indices.size // 8)
+    for _ in range(30):
+        draw = method.draw(rng)
+        Held.now = Held.most = 0
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
+            robust_backward(tiny_net(), losses, data, draw, 16)
+        kept[draw.indices.size] = Held.most
+    assert max(kept) > 20 * min(kept)
+    assert len(set(kept.values())) == 1
+    assert min(kept.values()) > 0
+    assert max(seen) == 16
 
 
 def test_dropout_is_the_same_in_both_passes():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from drolearn import CVaR, TotalVariation, worst_case
 from drolearn import _kernels as kernels
+from drolearn.divergence import as_divergence
 from tests.examples import (
     ALL,
     BALLS,
@@ -267,6 +268,19 @@ def test_multipliers_give_the_weights():
         np.testing.assert_allclose(
             wc.weights, inverse((z - wc.lam) / wc.alpha) / z.size, rtol=1e-10, err_msg=divergence
         )
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon"])
+def test_radii_not_far_from_rounding(divergence):
+    """R = mean + √(2ρ/φ''(1)) × standard deviation, up to rounding of D and of weights."""
+    curvature = as_divergence(divergence).curvature
+    for seed, rho in enumerate(np.logspace(-15.2, -10.0, 200)):
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal(int(rng.integers(2, 300)))
+        found = worst_case(z, rho, divergence).value
+        want = z.mean() + np.sqrt(2.0 * rho / curvature) * z.std()
+        assert abs(found - want) <= (1e-7 if rho < 1e-13 else 1e-8) * np.ptp(z)
+        assert found >= z.mean() - 1e-15 * np.ptp(z)
 
 
 def test_cvar_is_the_mean_of_the_worst():

@@ -1366,7 +1366,8 @@ def conclude(spec, frame, rho, work):
     # with weights outside the ball, or with a gap to speak of.
     scale = -frame.bottom
     right = divergence <= rho * (1.0 + 1e-6) + 1e-12 and abs(mass - 1.0) <= 1e-9
-    right &= -1e-9 * scale <= dual - value <= 1e-6 * scale
+    # In small balls α is large, and rounding of the dual is of its size.
+    right &= -1e-9 * scale - 1e-15 * alpha <= dual - value <= 1e-6 * scale
     return Answer(
         OK if right and work[KIND] != LOST else NOT_SOLVED,
         (top + value) / inv,

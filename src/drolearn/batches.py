@@ -82,7 +82,7 @@ class MultilevelBatches(Sampler[list[int]]):
         Smallest size of a batch: N is halved as long as at least that many rows remain.
     rho : float, default=0.1
         Radius; that of the criterion.
-    r, fire
+    r, fire, probabilities
         As in :class:`drolearn.Multilevel`: how often each level and a correction at all is drawn.
     steps : int, optional
         Batches of an epoch; as many as read about n rows if not given, 1,000 of a stream.
@@ -114,6 +114,7 @@ class MultilevelBatches(Sampler[list[int]]):
         *,
         r: float = 2.0**-1.5,
         fire: float = 0.1,
+        probabilities: tuple[float, ...] | None = None,
         steps: int | None = None,
         max_level: int | None = None,
         random_state: Any = None,
@@ -125,7 +126,9 @@ class MultilevelBatches(Sampler[list[int]]):
             raise ValueError("The 'max_level' parameter is for streams, where n is None.")
         self.streams = n is None
         rows = int(base) << levels if n is None else int(n)
-        self.method = Multilevel(rows, base=base, r=r, fire=fire, rho=rho)
+        self.method = Multilevel(
+            rows, base=base, r=r, fire=fire, probabilities=probabilities, rho=rho
+        )
         if steps is None:
             steps = 1000 if n is None else max(1, round(n / self.method.cost))
         as_count("steps", steps)

@@ -34,13 +34,15 @@ from drolearn.gradient import Draw, as_count
 from drolearn.inputs import as_groups
 from drolearn.problem import Groups
 from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
-from drolearn.worst_case import WorstCase, as_radius, not_finite, worst_case
+from drolearn.worst_case import WorstCase, as_base, as_radius, not_finite, worst_case
 
 __all__ = ["MultilevelBatches", "RobustLoss", "robust_backward"]
 
 _ON_DEVICE = {"chi2": solve_chi2, "kl": solve_kl}
 #: What torch.compile leaves to Python; the graph has a break there.
 _eager: Any = torch.compiler.disable
+#: Kinds of devices whose memory compiled code can read.
+_HOSTS = {"cpu"}
 
 
 class RobustLoss(torch.nn.Module):
@@ -160,12 +162,16 @@ class RobustLoss(torch.nn.Module):
         if draw is not None:
             return self._weigh_draw(z, draw, base, groups)
         compiling = torch.compiler.is_compiling()
-        on_device = z.device.type != "cpu" or compiling
+        on_device = z.device.type not in _HOSTS or compiling
         if groups is not None or not on_device or self.divergence.name not in _ON_DEVICE:
             return self._weigh_on_host(z, base, groups)
-        if not compiling and not bool(torch.isfinite(z).all()):
-            raise ValueError(not_finite(_host(z)))
-        b = torch.full_like(z, 1.0 / z.numel()) if base is None else base / base.sum()
+        given = torch.ones_like(z) if base is None else base
+        b = given / given.sum()
+        # One question to the device; what is wrong is found out on the host.
+        if not compiling and not bool((torch.isfinite(z + b) & (given >= 0.0)).all()):
+            if not bool(torch.isfinite(z).all()):
+                raise ValueError(not_finite(_host(z)))
+            as_base(_host(given), z.numel())
         solved = _ON_DEVICE[self.divergence.name](z, b, self.rho)
         self.certificate = solved
         return solved.weights

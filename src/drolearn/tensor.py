@@ -18,6 +18,8 @@ __all__ = ["DeviceWorstCase", "solve_chi2", "solve_kl"]
 #: Rounds of the search for KL's multiplier.  Newton's method needs about eight; from a bad start
 #: bisection comes first.
 _ROUNDS = 64
+#: Radii below this count as zero, as in compiled code.
+_TINY = 1e-15
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,20 +39,24 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
 
     p = b (z − η)₊/s: with B, m, v the base weight, mean and variance of the losses above η,
 
-        u = m − η = √(v / ((1 + ρ) B − 1)),   s = B u.
+        u = m − η = √(v / (ρ B − (1 − B))),   s = B u.
 
     In falling order, the losses above η are the longest prefix whose own η lies below its last.
     Multipliers: α = s/2, λ = η + s.
     """
+    if rho < _TINY:
+        return _average(z, b)
     tiny = torch.finfo(z.dtype).tiny
     top = z.max()
     d = z - top
     order = torch.argsort(d, descending=True)
     sorted_d, sorted_b = d[order], b[order]
     mass = sorted_b.cumsum(0)
+    # 1 − B is added up from the other end: small radii would drown in its rounding.
+    rest = sorted_b.flip(0).cumsum(0).flip(0) - sorted_b
     mean = (sorted_b * sorted_d).cumsum(0) / mass.clamp_min(tiny)
     square = (sorted_b * sorted_d.square()).cumsum(0) / mass.clamp_min(tiny)
-    excess = (1.0 + rho) * mass - 1.0
+    excess = rho * mass - rest
     eta = mean - ((square - mean.square()).clamp_min(0.0) / excess.clamp_min(tiny)).sqrt()
     inside = (excess > 0.0) & (eta < sorted_d)
     last = (inside * torch.arange(1, z.numel() + 1, device=z.device)).max().clamp_min(1) - 1
@@ -60,7 +66,7 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     total = active.sum()
     mean = (active * d).sum() / total.clamp_min(tiny)
     variance = (active * (d - mean).square()).sum() / total.clamp_min(tiny)
-    u = (variance / ((1.0 + rho) * total - 1.0).clamp_min(tiny)).sqrt()
+    u = (variance / (rho * total - (b - active).sum()).clamp_min(tiny)).sqrt()
     s, eta = total * u, mean - u
     p = b * (d - eta).clamp_min(0.0) / s.clamp_min(tiny)
     # A large ball holds the largest losses alone.
@@ -79,12 +85,22 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     return DeviceWorstCase(p, value + top, achieved, alpha, lam + top, gap)
 
 
+def _average(z: Tensor, b: Tensor) -> DeviceWorstCase:
+    """A ball without extent holds the base weights alone."""
+    top = z.max()
+    value, zero = top + (b * (z - top)).sum(), torch.zeros_like(top)
+    return DeviceWorstCase(b, value, zero, zero + math.inf, value, zero)
+
+
 def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     """max Σ p z over Σ p log(p/b) ≤ ρ, for base weights b of sum 1.
 
-    p ∝ b exp(t z).  With L(t) = log Σ b exp(t z), D = t L' − L grows with t, and log D is close
-    to straight in x = log t: Newton's method there, inside a bracket.  α = 1/t, λ = L/t.
+    p ∝ b exp(t z).  With L(t) = log Σ b exp(t z) and y = t z − L, D = Σ b (y eʸ − eʸ + 1) grows
+    with t, and log D is close to straight in x = log t: Newton's method there, inside a bracket.
+    α = 1/t, λ = L/t.
     """
+    if rho < _TINY:
+        return _average(z, b)
     tiny = torch.finfo(z.dtype).tiny
     top = z.max()
     d = z - top
@@ -92,18 +108,21 @@ def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     alone = rho >= -ties.sum().log()
     variance = (b * (d - (b * d).sum()).square()).sum()
     alone = alone | (variance <= 0.0)
-    goal = math.log(max(rho, 1e-300))
+    goal = math.log(rho)
     x = 0.5 * (math.log(2.0) + goal - variance.clamp_min(tiny).log())
     low, high = x - 5.0, x + 60.0
     t, L, mean, D = x.exp(), x, x, x
     p = b
     for _ in range(_ROUNDS):
         t = x.exp()
-        e = b * (t * d).exp()
-        mass = e.sum().clamp_min(tiny)
-        p, L = e / mass, mass.log()
+        mass = (b * (t * d).exp()).sum().clamp_min(tiny)
+        L = mass.log()
+        y = (t * d - L).clamp_min(-700.0)
+        w = y.exp()
+        p = b * w
+        p = p / p.sum()
         mean = (p * d).sum()
-        D = (t * mean - L).clamp_min(tiny)
+        D = (b * (w * y - y.expm1())).sum().clamp_min(tiny)  # no term is negative
         above = D.log() - goal
         low, high = torch.where(above > 0.0, low, x), torch.where(above > 0.0, x, high)
         slope = t.square() * (p * (d - mean).square()).sum() / D
