@@ -2,12 +2,24 @@
 
 import sys
 
-from benchmarks import against_dro, estimators, profile, report, taming, training, worst_case
+from benchmarks import (
+    against_dro,
+    criterion,
+    estimators,
+    networks,
+    profile,
+    report,
+    taming,
+    training,
+    worst_case,
+)
 
 PARTS = {
     "worst_case": worst_case,
     "training": training,
     "estimators": estimators,
+    "criterion": criterion,
+    "networks": networks,
     "against_dro": against_dro,
     "profile": profile,
     "taming": taming,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
-from benchmarks import estimators
+from benchmarks import estimators, networks
 from benchmarks.machine import DOCS, RESULTS
 
-#: What follows this line on the page is made from results.
-MARK = "<!-- made by `python -m benchmarks estimators` -->\n"
+#: What follows this line on a page is made from results.
+MARK = "<!-- made by `python -m benchmarks {}` -->\n"
+#: Tables at the end of other pages: the results, the page, and how it is made of their runs.
+TABLES = {
+    "estimators": ("robustness.md", estimators.table),
+    "networks": ("pytorch.md", networks.summary),
+}
 
 HEADER = """# Benchmarks
 
@@ -57,16 +63,27 @@ PARTS = [
         "magnitude against its own search for a penalty, which goes down from 10⁶ by stochastic "
         "gradients of ten rows; scikit-learn's search is a stronger opponent.",
     ),
+    (
+        "criterion",
+        "PyTorch",
+        "The criterion of [pytorch.md](pytorch.md) on the processor. Biases are those of one "
+        "number, the gradient along the robust gradient of all rows, over 20,000 draws.",
+    ),
     ("against_dro", "Another library", "The same model on the same data, fitted once by `dro`."),
 ]
 
 
-def main() -> None:
-    """Write the page."""
+def stored(name: str) -> dict[str, Any]:
+    """The committed results of a part."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def pages() -> dict[Path, str]:
+    """The pages that hold results, as they should be."""
     lines = [HEADER]
     for name, title, remark in PARTS:
-        stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        machine = stored["machine"]
+        part = stored(name)
+        machine = part["machine"]
         versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
         lines += [
             f"## {title}\n\n",
@@ -74,14 +91,21 @@ def main() -> None:
             f"{versions}.\n\n",
             f"{remark}\n\n",
             "| what | measured | | goal | | |\n|---|---:|---|---:|---|---|\n",
-            *(_line(row) for row in stored["rows"]),
+            *(_line(row) for row in part["rows"]),
             "\n",
         ]
-    (DOCS / "benchmarks.md").write_text("".join(lines).rstrip() + "\n", encoding="utf-8")
-    page = DOCS / "robustness.md"
-    before, _ = page.read_text(encoding="utf-8").split(MARK)
-    runs = json.loads((RESULTS / "estimators.json").read_text(encoding="utf-8"))["runs"]
-    page.write_text(f"{before}{MARK}\n{estimators.table(runs)}", encoding="utf-8")
+    made = {DOCS / "benchmarks.md": "".join(lines).rstrip() + "\n"}
+    for name, (page, table) in TABLES.items():
+        mark = MARK.format(name)
+        before, _ = (DOCS / page).read_text(encoding="utf-8").split(mark)
+        made[DOCS / page] = f"{before}{mark}\n{table(stored(name)['runs'])}"
+    return made
+
+
+def main() -> None:
+    """Write the pages."""
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -85,10 +85,18 @@ def grouped(rank: int, world: int) -> None:
         torch.testing.assert_close(gradient(model), gradients, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
         torch.testing.assert_close(loss, want, rtol=1e-12, atol=0.0)
+    # Numbers that a double could not tell apart.
+    large = torch.tensor([2**53, 2**53 + 1])
+    loss = RobustLoss(1e6, process_group=True)(torch.tensor([1.0, 2.0 + rank]), groups=large)
+    assert abs(loss.item() - (1.5 + world / 2)) < 1e-6  # the mean of the worst group
     with pytest.raises(ValueError, match=r"a whole number for each|Process 0 of the group"):
         criterion(torch.ones(2), groups=torch.ones(2) if rank == 0 else torch.ones(2).int())
     with pytest.raises(ValueError, match="or none does"):
         criterion(torch.ones(2), groups=torch.ones(2).int() if rank == 0 else None)
+    with pytest.raises(ValueError, match="or none does"):
+        criterion(torch.ones(2), base=torch.ones(2) if rank == 0 else None)
+    with pytest.raises(ValueError, match=r"number the groups|Process 0 of the group"):
+        criterion(torch.ones(2), groups=["a", "b"] if rank == 0 else torch.ones(2).int())
     print("grouped", flush=True)
 
 
@@ -129,8 +137,27 @@ def bad(rank: int, world: int) -> None:
         said = "'losses' parameter" if rank == 1 else "Process 1 of the group"
         with pytest.raises(ValueError, match=said):
             criterion(wrong if rank == 1 else torch.ones(3))
-    with pytest.raises(ValueError, match=r"1 NaN and 0 infinite of \d"):
+    with pytest.raises(
+        ValueError, match=r"must be a tensor of weights|Process 1 of the group gave"
+    ):
+        criterion(torch.ones(3), base="abc" if rank == 1 else torch.ones(3))
+    with pytest.raises(ValueError, match=r"no 'draw' can be given|Process 1 of the group gave"):
+        criterion(torch.ones(3), "all" if rank == 1 else None)
+    with pytest.raises(ValueError, match=r"Process 1 of the group: .* 1 NaN and 0 infinite of 2 "):
         criterion(torch.tensor([1.0, float("nan")]) if rank == 1 else torch.ones(3))
+    z = torch.tensor([1.0, float("nan")] if rank == 1 else [3.0, 2.0, 4.0], requires_grad=True)
+    skipping = RobustLoss(0.1, nan="skip", process_group=True)
+    loss = skipping(z)
+    loss.backward()
+    left = [1.0] + [3.0, 2.0, 4.0] * (world - 1)
+    assert abs(loss.item() - worst_case(left, 0.1).value) < 1e-6
+    assert torch.isfinite(z.grad).all()
+    first = dist.new_group([0])
+    if rank == 0:
+        assert RobustLoss(process_group=first)(torch.ones(2)).item() == 1.0
+    else:
+        with pytest.raises(ValueError, match=r"(does not belong to|Got) "):
+            RobustLoss(process_group=first)(torch.ones(2))
     assert criterion(torch.ones(3)).item() == 1.0  # and all go on together
     print("refused", flush=True)
 

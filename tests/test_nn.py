@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import drolearn.nn
-from drolearn import Draw, Multilevel, worst_case
+from drolearn import CressieRead, Divergence, Multilevel, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
 from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
 
@@ -134,6 +134,17 @@ def test_other_mistakes():
         RobustLoss(0.2)(full, draw)
     with pytest.raises(ValueError, match="must be a Draw"):
         RobustLoss()(losses, "all")
+    with pytest.raises(ValueError, match="'process_group' parameter"):
+        RobustLoss(process_group="gloo")
+    assert RobustLoss(process_group=False).process_group is None
+    for wrong in ("abc", ["a"] * 3, torch.ones(3, dtype=torch.complex64)):
+        with pytest.raises(ValueError, match="'base' parameter must"):
+            RobustLoss()(losses, base=wrong)
+    with pytest.raises(ValueError, match="dense tensor"):
+        RobustLoss()(losses.to_sparse())
+    assert repr(RobustLoss(0.5, nan="skip")) == (
+        "RobustLoss(rho=0.5, divergence=ChiSquare(), nan='skip')"
+    )
     with pytest.raises(ValueError, match="either 'draw' or 'groups'"):
         RobustLoss()(full, draw, groups=np.zeros(full.numel()))
 
@@ -207,10 +218,23 @@ def test_autocast_scaling_and_checkpointing():
     np.testing.assert_allclose(gradient(model), plain, rtol=1e-5, atol=1e-8)
 
 
+#: Named as another, and as a name alone does not tell.
+HALF = Divergence.custom(
+    lambda s: (s - 1.0) ** 2 / 2.0, lambda s: s - 1.0, lambda t: max(t + 1.0, 0.0),
+    name="kl", phi_zero=0.5,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("divergence", "whole"), [("chi2", True), ("kl", True), ("hellinger", False)]
+    ("divergence", "whole"),
+    [*((name, True) for name in DIVERGENCES), (CressieRead(3.0), False), (HALF, False)],
 )
-def test_compiled(divergence, whole):
+@pytest.mark.parametrize("device", [False, True])
+def test_compiled(monkeypatch, divergence, whole, device):
+    """One graph where a name tells the divergence; on the host, and as on another device."""
+    if device:
+        monkeypatch.setattr(drolearn.nn, "_HOSTS", set())
+    torch.compiler.reset()
     criterion = RobustLoss(0.3, divergence)
     fast = torch.compile(criterion, backend="aot_eager", fullgraph=whole)
     losses = some_losses()
@@ -219,6 +243,19 @@ def test_compiled(divergence, whole):
     want = worst_case(losses.detach().numpy(), 0.3, divergence)
     np.testing.assert_allclose(loss.item(), want.value, rtol=1e-10)
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
+    assert float(criterion.certificate.gap) < 1e-9
+
+
+def test_compiled_losses_that_are_not_finite():
+    torch.compiler.reset()
+    losses = torch.tensor([-1.0, math.nan, -2.0, -3.0])
+    fast = torch.compile(RobustLoss(0.3), backend="aot_eager")
+    with pytest.raises(ValueError, match="1 NaN and 0 infinite of 4"):
+        fast(losses)
+    skipping = torch.compile(RobustLoss(0.3, nan="skip"), backend="aot_eager")
+    want = worst_case([-1.0, -2.0, -3.0], 0.3).value
+    np.testing.assert_allclose(skipping(losses).item(), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
@@ -226,9 +263,12 @@ def test_compiled(divergence, whole):
 def test_as_on_another_device(monkeypatch, divergence, nan):
     """What would happen to losses that the host cannot read."""
     monkeypatch.setattr(drolearn.nn, "_HOSTS", set())
-    losses, base = some_losses(), torch.rand(50, dtype=torch.float64)
+    losses, base = some_losses(), torch.rand(50, dtype=torch.float64, requires_grad=True)
     criterion = RobustLoss(0.3, divergence, nan=nan)
     criterion(losses, base=base).backward()
+    assert base.grad is None
+    assert not criterion.weights.requires_grad
+    base = base.detach()
     want = worst_case(losses.detach().numpy(), 0.3, divergence, base.numpy())
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
     assert isinstance(criterion.certificate, DeviceWorstCase) == (divergence in ("chi2", "kl"))
@@ -238,14 +278,16 @@ def test_as_on_another_device(monkeypatch, divergence, nan):
     ):  # fmt: skip
         with pytest.raises(ValueError, match=pattern):
             criterion(losses, base=wrong)
-    spoiled = losses.detach().clone()
+    spoiled = losses.detach() - 10.0  # all negative: what is skipped must not be the largest
     spoiled[3] = math.nan
     if nan == "raise":
         with pytest.raises(ValueError, match="1 NaN and 0 infinite of 50"):
             criterion(spoiled)
     else:
-        criterion(spoiled)
+        found = criterion(spoiled).item()
         assert criterion.weights[3] == 0.0
+        left = np.delete(spoiled.numpy(), 3)
+        np.testing.assert_allclose(found, worst_case(left, 0.3, divergence).value, rtol=1e-10)
 
 
 @pytest.mark.parametrize(("solve", "divergence"), [(solve_chi2, "chi2"), (solve_kl, "kl")])
@@ -270,17 +312,48 @@ def test_solvers_on_a_device(n, seed, exponent, weighted, ties, divergence):
     rng = np.random.default_rng(seed)
     z = rng.standard_normal(n) ** 3 * 10.0 ** rng.uniform(-3, 3) + rng.choice([0.0, -7.0])
     z = np.round(z) if ties else z
-    b = rng.random(n) + 1e-3 if weighted else np.ones(n)
+    b = rng.random(n) * (rng.random(n) < 0.7) if weighted else np.ones(n)
+    b[rng.integers(n)] += 1e-3 if weighted else 0.0  # or all could be without weight
     rho = 10.0**exponent  # the least of which count as 0
     solve = solve_chi2 if divergence == "chi2" else solve_kl
     found = solve(torch.from_numpy(z), torch.from_numpy(b / b.sum()), rho)
     want = worst_case(z, rho, divergence, b)
-    scale = max(np.ptp(z), 1e-12)
+    scale = max(np.ptp(z[b > 0.0]), 1e-12)
     close = 1e-10 if rho > 1e-12 else 1e-8  # where ρ itself is not far from rounding
     assert abs(found.value.item() - want.value) <= close * scale + 1e-12 * abs(want.value)
     assert found.gap.item() <= 10.0 * close * scale
     assert found.achieved.item() <= rho * (1.0 + 1e-8) + 1e-12
     np.testing.assert_allclose(found.weights.sum().item(), 1.0, rtol=1e-12)
+    assert (found.weights.numpy()[b == 0.0] == 0.0).all()
+    if rho > 1e-8 and want.alpha > 1e-6 * scale:  # not where the ball has just filled up
+        np.testing.assert_allclose(found.alpha.item(), want.alpha, rtol=1e-4)
+        np.testing.assert_allclose(found.lam.item(), want.lam, rtol=1e-6, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize(("solve", "divergence"), [(solve_chi2, "chi2"), (solve_kl, "kl")])
+@pytest.mark.parametrize(
+    ("z", "b", "rho"),
+    [
+        ([0.0] * 9999 + [1.0], None, 5.0),
+        ([0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1e-6], 1.0),
+        ([0.0, 0.1, 0.2, 1.0], [1.0, 1.0, 1.0, 1e-17], 3.0),
+        ([0.5, 1.0, 2.0, 10.0], [1.0, 1.0, 1.0, 0.0], 5.0),
+        ([1e308, -1e308, 0.0], None, 0.1),
+        ([1e-200, 3e-200, 7e-200], None, 0.1),
+        ([3.0, 3.0, 3.0], None, 0.1),
+        ([3.0], None, 0.1),
+        ([1.0, 2.0, 4.0], None, 0.0),
+        ([1.0, 2.0, 4.0], None, math.inf),
+    ],
+)
+def test_solvers_at_the_edges(solve, divergence, z, b, rho):
+    z, b = np.array(z), np.ones(len(z)) if b is None else np.array(b)
+    found = solve(torch.from_numpy(z), torch.from_numpy(b / b.sum()), rho)
+    want = worst_case(z, rho, divergence, b)
+    assert abs(found.value.item() - want.value) <= 1e-10 * np.abs(z).max()
+    np.testing.assert_allclose(found.weights.numpy(), want.weights, atol=1e-10)
+    assert found.gap.item() <= 1e-9 * np.abs(z).max()
+    assert found.achieved.item() <= rho * (1.0 + 1e-9) + 1e-14
 
 
 # -- batches ---------------------------------------------------------------------------
@@ -411,6 +484,33 @@ def test_batches_of_the_wrong_data():
         MultilevelBatches(None, max_level=99)
     with pytest.raises(ValueError, match="'base' parameter"):
         MultilevelBatches(100, base=0)
+    for wrong in (2.5, True, "a", 0):
+        with pytest.raises(ValueError, match="'n' parameter"):
+            MultilevelBatches(wrong)
+    for wrong in (-1, 1.5, "a"):
+        with pytest.raises(ValueError, match="'rank' parameter"):
+            MultilevelBatches(100, rank=wrong)
+    with pytest.raises(ValueError, match="'fire' parameter"):
+        MultilevelBatches(100, fire="a")
+    with pytest.raises(ValueError, match="'probabilities' parameter"):
+        MultilevelBatches(1000, probabilities="abc")
+    with pytest.raises(ValueError, match="rows by number"):
+        MultilevelBatches(100).loader(iter([]))
+    with pytest.raises(ValueError, match="'in_order'"):
+        MultilevelBatches(10).loader(Numbered(10), in_order=False)
+    with pytest.raises(ValueError, match="without method, step"):
+        MultilevelBatches(10).load_state_dict({"seed": 0, "steps": 1})
+    assert MultilevelBatches(None, base=2**40).method.n < 2**63
+
+
+def test_an_epoch_reads_about_all_rows():
+    batches = MultilevelBatches(5000, base=16, random_state=0)
+    read = sum(draw.indices.size for _, draw in batches.loader(Numbered(5000)))
+    assert 3500 < read < 7500
+    assert batches.step == len(batches)
+    equal = MultilevelBatches(5000, base=np.int64(16), rho=np.float64(0.1))
+    equal.load_state_dict(batches.state_dict())  # the same settings, of other types
+    assert equal.seed == batches.seed
 
 
 # -- streams ---------------------------------------------------------------------------
@@ -441,7 +541,24 @@ def test_streams_are_read_in_order_and_once():
         sizes.append(n)
     assert min(sizes) == 8
     assert max(sizes) > 16
-    assert sum(1 for _ in batches.loader(Stream(1000))) < 50  # ends with the stream
+    assert batches.method.cost < 5 * 8  # on average, of levels without end
+
+
+def test_streams_go_on_and_begin_again():
+    batches = MultilevelBatches(None, base=8, steps=10, random_state=0)
+    loader, expected, starts = batches.loader(Stream(300)), 0, 0
+    for turn in range(8):
+        for batch, draw in loader:
+            assert len(batch) == draw.indices.size
+            first = int(batch[0, 0])
+            assert first in (expected, 0)
+            starts += first == 0
+            expected = first + len(batch)
+            if turn == 0:
+                break  # nothing of the stream is lost
+    assert starts > 1
+    with pytest.raises(ValueError, match="ended after 5 rows, before its first draw of 8"):
+        list(batches.loader(Stream(5)))
 
 
 def test_streams_are_unbiased_for_the_population():
@@ -540,6 +657,39 @@ def test_memory_does_not_depend_on_the_level():
     assert max(seen) == 16
 
 
+def test_mistakes_in_two_passes():
+    data, draw = TensorDataset(*rows()), MultilevelBatches(200, base=16, random_state=2).draw(3)
+    model = tiny_net()
+    for wrong, pattern in (
+        (lambda model, batch: bce(model, batch).mean(), "reduction='none'"),
+        (lambda model, batch: bce(model, batch)[:-1], "one loss for each of the 8 examples"),
+        (lambda model, batch: bce(model, batch).detach(), "losses have no gradient"),
+    ):
+        before = torch.get_rng_state()
+        with pytest.raises(ValueError, match=pattern):
+            robust_backward(model, wrong, data, draw, 8)
+        assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(ValueError, match="must be a Draw"):
+        robust_backward(model, bce, data, "all")
+
+
+def test_rows_without_weight_are_passed_once():
+    """But for the last micro-batch, where processes exchange gradients."""
+    data = TensorDataset(*rows())
+    draw = MultilevelBatches(200, base=64, rho=50.0, random_state=2).draw(3)
+    seen = []
+
+    def losses(model, batch):
+        seen.append(torch.is_grad_enabled())
+        return bce(model, batch)
+
+    criterion = RobustLoss(50.0)
+    robust_backward(tiny_net(), losses, data, draw, 1, criterion=criterion)
+    used = criterion.weights != 0.0
+    assert seen.count(False) == draw.indices.size
+    assert seen.count(True) == int(used.sum()) + int(not used[-1]) < draw.indices.size
+
+
 def test_dropout_is_the_same_in_both_passes():
     model = torch.nn.Sequential(
         torch.nn.Linear(4, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1)
@@ -555,10 +705,13 @@ def test_dropout_is_the_same_in_both_passes():
 
     torch.manual_seed(0)
     robust_backward(model, losses, data, draw, 16)
-    kept = torch.cat(second)
+    after = torch.get_rng_state()
     assert all(any(torch.equal(a, b) for a in first) for b in second)
-    assert kept.numel() <= draw.indices.size
-    assert isinstance(draw, Draw)
+    torch.manual_seed(0)
+    with torch.no_grad():  # random numbers go on as after one pass
+        for some in np.split(draw.indices, range(16, draw.indices.size, 16)):
+            losses(model, data[some])
+    assert torch.equal(torch.get_rng_state(), after)
 
 
 # -- many processes --------------------------------------------------------------------

@@ -32,6 +32,13 @@ def test_examples_on_the_pages_run(page):
     assert failed == 0
 
 
+def test_tables_of_measurements_are_those_of_the_committed_results():
+    from benchmarks import report
+
+    for page, text in report.pages().items():
+        assert page.read_text(encoding="utf-8") == text, page.name
+
+
 def test_import_is_light():
     program = "import sys, drolearn; print([m for m in {} if m in sys.modules])"
     heavy = ["torch", "sklearn", "joblib", "matplotlib", "pandas", "rich", "pooch", "pydantic"]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, defa
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.gradient import Draw, Multilevel, as_count
 from drolearn.inputs import as_generator
-from drolearn.worst_case import as_losses, not_finite
+from drolearn.worst_case import as_losses, as_radius, not_finite
 
 __all__ = ["BatchDraw", "Bias", "MultilevelBatches"]
 
@@ -74,6 +74,9 @@ def _collated(collate: Callable[[list[Any]], Any], got: tuple[list[Any], BatchDr
 class MultilevelBatches(Sampler[list[int]]):
     """Batches whose weighted gradient is unbiased for the robust loss of all rows.
 
+    A batch sampler; `loader` makes the DataLoader that hands the draws on with the batches and
+    counts them.
+
     Parameters
     ----------
     n : int or None
@@ -85,12 +88,14 @@ class MultilevelBatches(Sampler[list[int]]):
     r, fire, probabilities
         As in :class:`drolearn.Multilevel`: how often each level and a correction at all is drawn.
     steps : int, optional
-        Batches of an epoch; as many as read about n rows if not given, 1,000 of a stream.
+        Batches of an epoch; as many as read about n rows (in each process) if not given, 1,000 of
+        a stream.
     max_level : int, optional
-        For streams: no draws of more than base · 2^max_level rows.  The estimate is then unbiased
-        for the robust loss of so many rows, not of the population; `bias` tells how far that is.
+        For streams: no blocks of more than base · 2^max_level rows, and no draws of more than
+        base · (1 + 2^max_level).  The estimate is then unbiased for the robust loss of such a
+        block, not of the population; `bias` tells how far that is.
     random_state : int, Generator or RandomState, optional
-        Same number, same batches.
+        Same number, same batches.  Processes that resume from one checkpoint need a number.
     rank : int, optional
         Processes of different rank draw independently; that of torch.distributed if not given.
 
@@ -120,20 +125,25 @@ class MultilevelBatches(Sampler[list[int]]):
         random_state: Any = None,
         rank: int | None = None,
     ) -> None:
-        as_count("base", base)
-        levels = _LEVELS if max_level is None else _as_level(max_level)
+        size = as_count("base", base)
         if n is not None and max_level is not None:
             raise ValueError("The 'max_level' parameter is for streams, where n is None.")
-        self.streams = n is None
-        rows = int(base) << levels if n is None else int(n)
+        self.streams, self.capped = n is None, max_level is not None
+        rows = size << _as_level(max_level, size) if n is None else as_count("n", n)
         self.method = Multilevel(
-            rows, base=base, r=r, fire=fire, probabilities=probabilities, rho=rho
+            rows, base=size, r=r, fire=fire, probabilities=probabilities, rho=as_radius(rho)
         )
         if steps is None:
             steps = 1000 if n is None else max(1, round(n / self.method.cost))
         as_count("steps", steps)
         self.steps, self.step = int(steps), 0
         self.seed = int(as_generator(random_state).integers(1 << 62))
+        if rank is not None and (
+            isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 0
+        ):
+            raise ValueError(
+                f"The 'rank' parameter must be an integer of at least 0. Got {rank!r} instead."
+            )
         self._rank = rank
 
     @property
@@ -169,12 +179,24 @@ class MultilevelBatches(Sampler[list[int]]):
         return range(self.step, self.step + self.steps - done)
 
     def loader(self, dataset: Any, **options: Any) -> _Loader:
-        """A DataLoader of (batch, draw); options as for DataLoader: workers, pinned memory, …"""
+        """A DataLoader of (batch, draw); options as for DataLoader: workers, pinned memory, …
+
+        An epoch that was not read to its end, or a state that was loaded, is finished first: the
+        next loop has the batches that are left.  A stream goes on where it was left, and begins
+        again once it has ended.
+        """
         if self.streams != isinstance(dataset, IterableDataset):
             raise ValueError(
                 "MultilevelBatches(None) is for an IterableDataset, MultilevelBatches(n) for data "
                 f"sets of n rows. Got {type(dataset).__name__} for n = "
                 f"{None if self.streams else self.method.n} instead."
+            )
+        if not self.streams and not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
+            raise ValueError(
+                f"The 'dataset' parameter must have a length and rows by number, as a Dataset of "
+                f"PyTorch has. Got {type(dataset).__name__} instead."
             )
         if not self.streams and len(dataset) != self.method.n:
             raise ValueError(
@@ -185,16 +207,28 @@ class MultilevelBatches(Sampler[list[int]]):
 
     def state_dict(self) -> dict[str, Any]:
         """What the batches to come depend on."""
-        return {"seed": self.seed, "step": self.step, "method": repr(self.method)}
+        return {
+            "seed": self.seed,
+            "step": self.step,
+            "steps": self.steps,
+            "method": repr(self.method),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where another has stopped; a stream's rows have to do so by their own means."""
+        missing = {"seed", "step", "steps", "method"} - set(state)
+        if missing:
+            raise ValueError(
+                f"The state must be that of MultilevelBatches.state_dict(). Got one without "
+                f"{', '.join(sorted(missing))} instead."
+            )
         if state["method"] != repr(self.method):
             raise ValueError(
                 f"The state belongs to {state['method']} and this is {self.method!r}: make the "
                 f"batches as they were."
             )
         self.seed, self.step = int(state["seed"]), int(state["step"])
+        self.steps = int(state["steps"])
 
     def bias(self, losses: ArrayLike, divergence: str | Divergence = "chi2") -> Bias:
         """How far the cap on the levels keeps the estimate below the population's robust loss.
@@ -220,7 +254,7 @@ class MultilevelBatches(Sampler[list[int]]):
         kind, z = as_divergence(divergence), as_losses(losses)
         if not np.isfinite(z).all():
             raise ValueError(not_finite(z))
-        if not self.streams or self.method.n == self.method.base << _LEVELS:
+        if not self.capped:
             return Bias(0.0, 0.0)
         if z.size < 4:
             raise ValueError(
@@ -239,14 +273,15 @@ class MultilevelBatches(Sampler[list[int]]):
         return Bias(float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(len(found))))
 
 
-def _as_level(max_level: int) -> int:
-    """A number of levels that fits into an index."""
-    if not (isinstance(max_level, int | np.integer) and 0 <= max_level <= _LEVELS):
+def _as_level(max_level: int | None, base: int) -> int:
+    """A number of levels such that the rows of the last fit into an index."""
+    most = max(min(_LEVELS, 62 - base.bit_length()), 0)
+    level = most if max_level is None else max_level
+    if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= most:
         raise ValueError(
-            f"The 'max_level' parameter must be an integer from 0 to {_LEVELS}. "
-            f"Got {max_level!r} instead."
+            f"The 'max_level' parameter must be an integer from 0 to {most}. Got {level!r} instead."
         )
-    return int(max_level)
+    return int(level)
 
 
 class _Stream(IterableDataset[Any]):
@@ -254,14 +289,24 @@ class _Stream(IterableDataset[Any]):
 
     def __init__(self, batches: MultilevelBatches, dataset: Iterable[Any]) -> None:
         self.batches, self.dataset = batches, dataset
+        self.rows: Iterator[Any] | None = None
+        self.read = False
 
     def __iter__(self) -> Iterator[tuple[list[Any], BatchDraw]]:
-        rows = iter(self.dataset)
         for step in self.batches._epoch():
+            if self.rows is None:
+                self.rows, self.read = iter(self.dataset), False
             draw = self.batches.draw(step)
-            samples = list(islice(rows, draw.indices.size))
-            if len(samples) < draw.indices.size:
-                return  # a draw cut short would be biased
+            samples = list(islice(self.rows, draw.indices.size))
+            if len(samples) < draw.indices.size:  # a draw cut short would be biased
+                self.rows = None
+                if not self.read:
+                    raise ValueError(
+                        f"The stream has ended after {len(samples)} rows, before its first draw of "
+                        f"{draw.indices.size}: take a smaller 'base', or a Dataset with a length."
+                    )
+                return
+            self.read = True
             yield samples, draw
 
 
@@ -274,6 +319,10 @@ class _Loader:
     def __init__(self, batches: MultilevelBatches, dataset: Any, **options: Any) -> None:
         collate: Any = partial(_collated, options.pop("collate_fn", None) or default_collate)
         self.batches = batches
+        if options.get("in_order") is False:
+            raise ValueError(
+                "The batches must come in order, as a state counts them: leave 'in_order' at True."
+            )
         if batches.streams:
             if options.get("num_workers"):
                 raise ValueError(

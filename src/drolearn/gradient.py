@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -277,7 +278,7 @@ class Multilevel(Method):
             raise ValueError(
                 f"The 'r' parameter must be 'auto' or lie between 0 and 1. Got {r!r} instead."
             )
-        if not 0.0 < self.fire <= 1.0:
+        if not (isinstance(self.fire, Real) and 0.0 < self.fire <= 1.0):
             raise ValueError(
                 f"The 'fire' parameter must be above 0 and at most 1. Got {self.fire!r} instead."
             )
@@ -287,7 +288,8 @@ class Multilevel(Method):
             )
         levels = self.sizes.size - 1
         if self.probabilities is not None:
-            given = np.asarray(self.probabilities, dtype=np.float64)
+            given = np.asarray(self.probabilities)
+            given = given.astype(np.float64) if given.dtype.kind in "fiu" else np.empty(0)
             if given.shape != (levels,) or not (given > 0.0).all() or given.sum() > 1.0 + 1e-12:
                 raise ValueError(
                     f"The 'probabilities' parameter must be {levels} positive numbers, one for "

@@ -28,8 +28,9 @@ except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of
         "drolearn.nn needs PyTorch: pip install 'drolearn[torch]'.", name="torch"
     ) from error
 
+from drolearn import _kernels
 from drolearn.batches import MultilevelBatches, fetched
-from drolearn.divergence import Divergence, as_divergence
+from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.gradient import Draw, as_count
 from drolearn.inputs import as_groups
 from drolearn.problem import Groups
@@ -38,11 +39,28 @@ from drolearn.worst_case import WorstCase, as_base, as_radius, not_finite, worst
 
 __all__ = ["MultilevelBatches", "RobustLoss", "robust_backward"]
 
-_ON_DEVICE = {"chi2": solve_chi2, "kl": solve_kl}
+_ON_DEVICE = {_kernels.CHI2: solve_chi2, _kernels.KL: solve_kl}
 #: What torch.compile leaves to Python; the graph has a break there.
 _eager: Any = torch.compiler.disable
 #: Kinds of devices whose memory compiled code can read.
 _HOSTS = {"cpu"}
+
+
+@torch.library.custom_op(
+    "drolearn::worst_case",
+    mutates_args=(),
+    schema="(Tensor z, Tensor? base, float rho, str divergence) -> (Tensor, Tensor)",
+)
+def _weigh_by_name(z, base, rho, divergence):  # type: ignore[no-untyped-def]
+    """The weights by compiled code, and value, D, α, λ and gap: an operation for graphs."""
+    found = worst_case(_host(z), rho, divergence, None if base is None else _host(base))
+    facts = [found.value, found.achieved, found.alpha, found.lam, found.gap]
+    return torch.from_numpy(found.weights).to(z), z.new_tensor(facts)
+
+
+@_weigh_by_name.register_fake
+def _(z, base, rho, divergence):  # type: ignore[no-untyped-def]
+    return torch.empty_like(z), z.new_empty(5)
 
 
 class RobustLoss(torch.nn.Module):
@@ -95,13 +113,18 @@ class RobustLoss(torch.nn.Module):
         if nan not in ("raise", "skip"):
             raise ValueError(f"The 'nan' parameter must be 'raise' or 'skip'. Got {nan!r} instead.")
         self.nan = nan
-        self.process_group = process_group
+        #: Whether the name alone tells what the divergence is.
+        name = self.divergence.name
+        self._named = name in NAMES and as_divergence(name) == self.divergence
+        self.process_group = _as_process_group(process_group)
         self.weights: Tensor | None = None
         self.certificate: WorstCase | DeviceWorstCase | None = None
 
     def extra_repr(self) -> str:
         """What the printed module says."""
-        return f"rho={self.rho:g}, divergence={self.divergence!r}"
+        more = "" if self.nan == "raise" else f", nan={self.nan!r}"
+        more += "" if self.process_group is None else f", process_group={self.process_group!r}"
+        return f"rho={self.rho!r}, divergence={self.divergence!r}{more}"
 
     def forward(
         self,
@@ -121,13 +144,15 @@ class RobustLoss(torch.nn.Module):
         if self.process_group is not None:
             return self._shared(losses, draw, base, groups)
         _check(losses, 1)
+        if draw is not None:
+            self._check_draw(draw, losses.numel(), groups)
         x, z = _precise(losses)
         skipped = self._skipped(z)
         if skipped is not None:
             x, z = x.masked_fill(skipped, 0.0), z.masked_fill(skipped, 0.0)
         weights = self._weigh(z, draw, _as_weights(base, z), groups, skipped)
         self.weights = weights
-        return (weights.to(x.dtype) * x).sum()
+        return _total(weights, x)
 
     def _skipped(self, z: Tensor) -> Tensor | None:
         """The losses to leave out, if any are to be."""
@@ -160,10 +185,15 @@ class RobustLoss(torch.nn.Module):
                 )
             base = (torch.ones_like(z) if base is None else base).masked_fill(skipped, 0.0)
         if draw is not None:
-            return self._weigh_draw(z, draw, base, groups)
+            return self._weigh_draw(z, draw, base)
         compiling = torch.compiler.is_compiling()
-        on_device = z.device.type not in _HOSTS or compiling
-        if groups is not None or not on_device or self.divergence.name not in _ON_DEVICE:
+        solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.code)
+        if groups is None and solve is None and compiling and self._named:
+            # Compiled code as one operation of the graph.
+            weights, facts = _weigh_by_name(z, base, self.rho, self.divergence.name)
+            self.certificate = DeviceWorstCase(weights, *facts.unbind())
+            return weights
+        if groups is not None or solve is None:
             return self._weigh_on_host(z, base, groups)
         given = torch.ones_like(z) if base is None else base
         b = given / given.sum()
@@ -172,7 +202,7 @@ class RobustLoss(torch.nn.Module):
             if not bool(torch.isfinite(z).all()):
                 raise ValueError(not_finite(_host(z)))
             as_base(_host(given), z.numel())
-        solved = _ON_DEVICE[self.divergence.name](z, b, self.rho)
+        solved = solve(z, b, self.rho)
         self.certificate = solved
         return solved.weights
 
@@ -184,7 +214,10 @@ class RobustLoss(torch.nn.Module):
         if groups is None:
             found = worst_case(host, self.rho, self.divergence, b)
         else:
-            names = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else groups
+            names = groups
+            if isinstance(groups, Tensor):
+                exact = groups.double() if groups.is_floating_point() else groups
+                names = exact.detach().cpu().numpy()
             if not np.isfinite(host).all():  # which the means of groups no longer tell
                 raise ValueError(not_finite(host))
             shared = Groups.make(as_groups(names, host.size)[1], np.empty(0) if b is None else b)
@@ -193,8 +226,7 @@ class RobustLoss(torch.nn.Module):
         self.certificate = found
         return torch.from_numpy(found.weights).to(z)
 
-    @_eager
-    def _weigh_draw(self, z: Tensor, draw: Draw, base: Tensor | None, groups: Any) -> Tensor:
+    def _check_draw(self, draw: Draw, size: int, groups: Any) -> None:
         if groups is not None:
             raise ValueError("A draw has no groups: give either 'draw' or 'groups'.")
         if not isinstance(draw, Draw):
@@ -202,16 +234,19 @@ class RobustLoss(torch.nn.Module):
                 f"The 'draw' parameter must be a Draw, as MultilevelBatches gives with every "
                 f"batch. Got {type(draw).__name__} instead."
             )
-        if draw.indices.size != z.numel():
+        if draw.indices.size != size:
             raise ValueError(
-                f"The draw has {draw.indices.size} rows and there are {z.numel()} losses: they "
-                f"must belong to the same batch."
+                f"The draw has {draw.indices.size} rows and there are {size} losses: they must "
+                f"belong to the same batch."
             )
-        if float(draw.blocks[0, 3]) != self.rho:
+        if float(draw.blocks[0, 3]) != self.rho and self.divergence.code != _kernels.CVAR:
             raise ValueError(
-                f"The draw was made for rho = {draw.blocks[0, 3]:g} and the criterion for "
-                f"{self.rho:g}: give both the same."
+                f"The draw was made for rho = {float(draw.blocks[0, 3])!r} and the criterion for "
+                f"{self.rho!r}: give both the same."
             )
+
+    @_eager
+    def _weigh_draw(self, z: Tensor, draw: Draw, base: Tensor | None) -> Tensor:
         self.certificate = None
         b = None if base is None else _host(base)
         return torch.from_numpy(draw.weights(_host(z), self.divergence, b)).to(z)
@@ -221,48 +256,60 @@ class RobustLoss(torch.nn.Module):
     @_eager
     def _shared(self, losses: Tensor, draw: Draw | None, base: Any, groups: Any) -> Tensor:
         """The share of this process in the worst case of the losses of all."""
-        if draw is not None:
-            raise ValueError(
-                "With a process group no 'draw' can be given: draws of different processes are "
-                "independent, so a criterion without a group serves them."
-            )
         wrong = None
         try:
+            if draw is not None:
+                raise ValueError(
+                    "With a process group no 'draw' can be given: draws of different processes "
+                    "are independent, so a criterion without a group serves them."
+                )
             _check(losses, 0)
             x, z = _precise(losses)
             given = _as_weights(base, z)
             own = [z, torch.ones_like(z) if given is None else given]
             if groups is not None:
                 own.append(_as_numbers(groups, z))
-        except ValueError as error:  # the others wait for this one: tell them first
+        except Exception as error:  # the others wait for this one: tell them first
             wrong = error
             x = z = torch.zeros(0, dtype=torch.float64, device=getattr(losses, "device", "cpu"))
-            own = [z, z] if groups is None else [z, z, z]
-        parts, rank = _gathered(torch.stack(own), wrong, self.process_group)
+            own = [z, z]
+        given_kinds = (base is not None) + 2 * (groups is not None)
+        parts, rank = _gathered(torch.stack(own), given_kinds, wrong, self.process_group)
         whole = torch.cat(parts, dim=1)
         if whole.shape[1] == 0:
             raise ValueError("The losses of all processes together must hold at least one number.")
+        if self.nan == "raise":
+            for k, part in enumerate(parts):
+                if not bool(torch.isfinite(part[0]).all()):
+                    raise ValueError(f"Process {k} of the group: {not_finite(_host(part[0]))}")
         skipped = self._skipped(whole[0])
         all_z = whole[0] if skipped is None else whole[0].masked_fill(skipped, 0.0)
-        names = None if groups is None else whole[2]
+        names = None if groups is None else whole[2].contiguous().view(torch.int64)
         weights = self._weigh(all_z, None, whole[1], names, skipped)
         first = sum(part.shape[1] for part in parts[:rank])
         mine = slice(first, first + z.numel())
         self.weights = weights[mine]
         if skipped is not None:
             x = x.masked_fill(skipped[mine], 0.0)
-        share = len(parts) * (self.weights.to(x.dtype) * x).sum()
+        share = len(parts) * _total(self.weights, x)
         # All processes see the whole loss; the gradient is that of their own share.
         return share + ((weights * all_z).sum() - share).detach().to(x.dtype)
 
 
-def _gathered(own: Tensor, wrong: ValueError | None, group: Any) -> tuple[list[Tensor], int]:
+def _gathered(
+    own: Tensor, kind: int, wrong: Exception | None, group: Any
+) -> tuple[list[Tensor], int]:
     """The columns of all processes, and the place of this one among them."""
     import torch.distributed as dist
 
     group = dist.group.WORLD if group is True else group
     world, rank = dist.get_world_size(group), dist.get_rank(group)
-    size = torch.tensor([-1 if wrong else own.shape[1], own.shape[0]], device=own.device)
+    if rank < 0:
+        raise ValueError(
+            "This process does not belong to the criterion's process group: leave it out, or give "
+            "a group that it belongs to."
+        )
+    size = torch.tensor([-1 if wrong else own.shape[1], kind], device=own.device)
     try:
         sizes = [torch.empty_like(size) for _ in range(world)]
         dist.all_gather(sizes, size, group=group)
@@ -273,7 +320,9 @@ def _gathered(own: Tensor, wrong: ValueError | None, group: Any) -> tuple[list[T
                 f"own message says why."
             )
         if len(set(kinds)) > 1:
-            raise ValueError("Either all processes give the criterion 'groups', or none does.")
+            raise ValueError(
+                "Either all processes give the criterion 'base' (and 'groups'), or none does."
+            )
         most = max([1, *counts])
         padded = torch.zeros((own.shape[0], most), dtype=own.dtype, device=own.device)
         padded[:, : own.shape[1]] = own
@@ -299,6 +348,11 @@ def _check(losses: Any, least: int) -> None:
             f"The 'losses' parameter must be a tensor of floating-point numbers. Got {kind} "
             f"instead."
         )
+    if losses.layout != torch.strided:
+        raise ValueError(
+            f"The 'losses' parameter must be a dense tensor. Got one of layout {losses.layout}: "
+            f"use .to_dense()."
+        )
     if losses.ndim != 1:
         raise ValueError(
             f"The 'losses' parameter must have one loss for each example: use reduction='none', "
@@ -315,10 +369,31 @@ def _precise(losses: Tensor) -> tuple[Tensor, Tensor]:
     return x, losses.detach().to(torch.float32 if losses.device.type == "mps" else torch.float64)
 
 
+def _as_process_group(group: Any) -> Any:
+    """A group, True for the default one, or None."""
+    if group is None or group is False:
+        return None
+    if group is not True and not hasattr(group, "size"):
+        raise ValueError(
+            f"The 'process_group' parameter must be a process group of torch.distributed, True for "
+            f"the default one, or None. Got {group!r} instead."
+        )
+    return group
+
+
 def _as_weights(base: Any, z: Tensor) -> Tensor | None:
     if base is None:
         return None
-    b = torch.as_tensor(base, dtype=z.dtype, device=z.device)
+    try:
+        b = torch.as_tensor(base, device=z.device).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"The 'base' parameter must be a tensor of weights. Got {type(base).__name__} instead, "
+            f"which does not convert to one."
+        ) from error
+    if b.is_complex():
+        raise ValueError(f"The 'base' parameter must hold real numbers. Got {b.dtype} instead.")
+    b = b.to(z.dtype)
     if b.shape != z.shape:
         raise ValueError(
             f"The 'base' parameter must have one weight for each of the {z.numel()} losses. "
@@ -329,19 +404,27 @@ def _as_weights(base: Any, z: Tensor) -> Tensor | None:
 
 def _as_numbers(groups: Any, z: Tensor) -> Tensor:
     """Numbers of groups, which processes can exchange."""
-    given = torch.as_tensor(groups)
+    try:
+        given = torch.as_tensor(groups)
+    except (TypeError, ValueError, RuntimeError):
+        given = torch.empty(0)
     if given.shape != z.shape or given.is_floating_point() or given.is_complex():
         raise ValueError(
             f"The 'groups' parameter must have a whole number for each of the {z.numel()} losses "
-            f"of a process. Got a tensor of shape {tuple(given.shape)} and type {given.dtype} "
-            f"instead."
+            f"of a process, as names cannot be exchanged: number the groups, the same in all."
         )
-    return given.to(z)
+    return given.to(z.device, torch.int64).view(torch.float64)  # to the bit
+
+
+def _total(weights: Tensor, x: Tensor) -> Tensor:
+    """Σ weight × loss; a dot product is the faster way, but elsewhere autocast may narrow it."""
+    w = weights.to(x.dtype)
+    return torch.dot(w, x) if x.is_cpu else (w * x).sum()
 
 
 def _host(x: Tensor) -> NDArray[np.float64]:
     """As NumPy sees it; on the host and in double precision nothing is copied."""
-    return x.detach().to("cpu", torch.float64).numpy()
+    return x.detach().to("cpu", torch.float64).resolve_neg().numpy()
 
 
 # -- draws larger than memory ----------------------------------------------------------
@@ -360,9 +443,11 @@ def robust_backward(
     """Add the gradient of a draw to the model's, `micro_batch` rows at a time; the estimate.
 
     A first pass computes the losses without a gradient, a second one the weighted gradients:
-    memory does not depend on the size of the draw.  `loss_fn(model, batch)` returns the losses
-    of the examples of a batch.  What PyTorch draws at random (dropout) is the same in both passes;
-    running statistics (batch normalisation) see every row twice.  Where DistributedDataParallel
+    what is kept for the way back does not depend on the size of the draw.  `loss_fn(model, batch)`
+    returns the losses of the examples of a batch.  What PyTorch draws at random (dropout) is the
+    same in both passes, at the price of 5 kB for each micro-batch; what others draw (Python's
+    `random`, NumPy) must not change the examples.  Running statistics (batch normalisation) see
+    every row twice.  Where DistributedDataParallel
     wraps the model, gradients are exchanged once, with the last micro-batch, so that processes may
     have draws of different sizes.
 
@@ -384,26 +469,51 @@ def robust_backward(
     torch.Size([1, 3])
     """
     size = as_count("micro_batch", micro_batch)
+    if not isinstance(draw, Draw):
+        raise ValueError(
+            f"The 'draw' parameter must be a Draw, as MultilevelBatches.draw gives. "
+            f"Got {type(draw).__name__} instead."
+        )
     criterion = criterion or RobustLoss(float(draw.blocks[0, 3]))
     rows = draw.indices.tolist()
     batches = [rows[first : first + size] for first in range(0, len(rows), size)]
+
+    def losses_of(batch: list[int]) -> Tensor:
+        found = loss_fn(model, collate_fn(fetched(dataset, batch)))
+        _check(found, 1)
+        if found.numel() != len(batch):
+            raise ValueError(
+                f"The 'loss_fn' parameter must return one loss for each of the {len(batch)} "
+                f"examples of a micro-batch. Got {found.numel()} instead."
+            )
+        return found
+
     alone = getattr(model, "no_sync", nullcontext)
     states, losses = [], []
     with alone(), torch.no_grad():
         for batch in batches:
-            states.append(_Random(model))
-            losses.append(loss_fn(model, collate_fn(fetched(dataset, batch))))
+            state = _Random(model)
+            # Most models draw nothing: one state serves all.
+            states.append(states[-1] if states and state.same(states[-1]) else state)
+            losses.append(losses_of(batch))
     value = criterion(torch.cat(losses), draw)
     assert criterion.weights is not None
     after, last = _Random(model), len(batches) - 1
-    for k, weights in enumerate(criterion.weights.split(size)):
-        if k < last and not bool(weights.any()):
-            continue
-        states[k].restore()
-        with alone() if k < last else nullcontext():
-            again = loss_fn(model, collate_fn(fetched(dataset, batches[k])))
-            (weights.to(again.dtype) * again).sum().backward()
-    after.restore()
+    try:
+        for k, weights in enumerate(criterion.weights.split(size)):
+            if k < last and not bool(weights.any()):
+                continue
+            states[k].restore()
+            with alone() if k < last else nullcontext():
+                again = losses_of(batches[k])
+                if not again.requires_grad:
+                    raise ValueError(
+                        "The losses have no gradient: the model must have parameters that require "
+                        "one, and 'loss_fn' must not detach."
+                    )
+                _total(weights, again).backward()
+    finally:
+        after.restore()
     return float(value)
 
 
@@ -416,7 +526,13 @@ class _Random:
         self.kind = next((place.type for place in places if place.type != "cpu"), None)
         self.devices = get_device_states(*places.values()) if self.kind else ([], [])
 
+    def same(self, other: _Random) -> bool:
+        """Whether nothing was drawn in between."""
+        pairs = zip([self.host, *self.devices[1]], [other.host, *other.devices[1]], strict=True)
+        return all(torch.equal(one, another) for one, another in pairs)
+
     def restore(self) -> None:
+        """Go back there."""
         torch.set_rng_state(self.host)
         if self.kind:
             set_device_states(*self.devices, device_type=self.kind)

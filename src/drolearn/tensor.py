@@ -8,6 +8,7 @@ this runs asynchronously on accelerators and without a break under `torch.compil
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +16,12 @@ from torch import Tensor
 
 __all__ = ["DeviceWorstCase", "solve_chi2", "solve_kl"]
 
-#: Rounds of the search for KL's multiplier.  Newton's method needs about eight; from a bad start
-#: bisection comes first.
-_ROUNDS = 64
 #: Radii below this count as zero, as in compiled code.
 _TINY = 1e-15
+#: KL's multiplier: so many rounds that cut its bracket into so many parts, then Newton's method.
+_CUTS, _PARTS, _NEWTON = 5, 16, 5
+#: Numbers that are looked at in one operation, to bound memory.
+_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,102 +39,137 @@ class DeviceWorstCase:
 def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     """max Σ p z over Σ b (p/b − 1)² ≤ ρ, for base weights b of sum 1.
 
-    p = b (z − η)₊/s: with B, m, v the base weight, mean and variance of the losses above η,
+    p = b (z − η)₊/s.  In falling order, with S₁ = Σ b (z − η)₊ and S₂ = Σ b (z − η)₊², a loss is
+    active if S₂ > (1 + ρ) S₁² at η = z: both are sums of gaps between neighbours, without
+    cancellation.  With B, m, v the base weight, mean and variance of the active losses
 
         u = m − η = √(v / (ρ B − (1 − B))),   s = B u.
 
-    In falling order, the losses above η are the longest prefix whose own η lies below its last.
     Multipliers: α = s/2, λ = η + s.
     """
-    if rho < _TINY:
-        return _average(z, b)
-    tiny = torch.finfo(z.dtype).tiny
-    top = z.max()
-    d = z - top
-    order = torch.argsort(d, descending=True)
-    sorted_d, sorted_b = d[order], b[order]
-    mass = sorted_b.cumsum(0)
-    # 1 − B is added up from the other end: small radii would drown in its rounding.
-    rest = sorted_b.flip(0).cumsum(0).flip(0) - sorted_b
-    mean = (sorted_b * sorted_d).cumsum(0) / mass.clamp_min(tiny)
-    square = (sorted_b * sorted_d.square()).cumsum(0) / mass.clamp_min(tiny)
-    excess = rho * mass - rest
-    eta = mean - ((square - mean.square()).clamp_min(0.0) / excess.clamp_min(tiny)).sqrt()
-    inside = (excess > 0.0) & (eta < sorted_d)
-    last = (inside * torch.arange(1, z.numel() + 1, device=z.device)).max().clamp_min(1) - 1
-    # Sums over a prefix lose digits; those over the active losses themselves do not.
-    own = eta.gather(0, last.reshape(1))  # an index would ask the host
-    active = torch.where(d > own, b, torch.zeros_like(b))
-    total = active.sum()
-    mean = (active * d).sum() / total.clamp_min(tiny)
-    variance = (active * (d - mean).square()).sum() / total.clamp_min(tiny)
-    u = (variance / (rho * total - (b - active).sum()).clamp_min(tiny)).sqrt()
-    s, eta = total * u, mean - u
-    p = b * (d - eta).clamp_min(0.0) / s.clamp_min(tiny)
-    # A large ball holds the largest losses alone.
-    ties = torch.where(d >= 0.0, b, torch.zeros_like(b))
-    alone = ((1.0 + rho) * ties.sum() >= 1.0) | (s <= 0.0)
-    p = torch.where(alone, ties, p)
-    p = p / p.sum()
-    zero = torch.zeros_like(s)
-    alpha, lam = torch.where(alone, zero, s / 2.0), torch.where(alone, zero, eta + s)
-    t = (d - lam) / alpha.clamp_min(tiny)
-    conjugate = torch.where(t >= -2.0, t + t.square() / 4.0, torch.full_like(t, -1.0))
-    dual = torch.where(alone, zero, lam + alpha * rho + alpha * (b * conjugate).sum())
-    achieved = (b * (p / b.clamp_min(tiny) - 1.0).square()).sum()
-    value = (p * d).sum()
-    gap = (dual - value).clamp_min(0.0)
-    return DeviceWorstCase(p, value + top, achieved, alpha, lam + top, gap)
+    # p² ≤ (1 + ρ) b: weights this small hold no mass that shows.
+    dust = torch.finfo(z.dtype).eps ** 2 / 400.0
+    b = torch.where(b < dust, torch.zeros_like(b), b)
 
+    def search(d: Tensor) -> tuple[Tensor, ...]:
+        tiny = torch.finfo(d.dtype).tiny
+        order = torch.argsort(d, descending=True)
+        sorted_d, sorted_b = d[order], b[order]
+        gap = sorted_d[:-1] - sorted_d[1:]
+        mass = sorted_b.cumsum(0)[:-1]
+        first = (mass * gap).cumsum(0)
+        second = (gap * (2.0 * first - mass * gap)).cumsum(0)
+        inside = (second > (1.0 + rho) * first.square()) | (first <= 0.0)
+        place = torch.arange(1, d.numel(), device=d.device)
+        last = torch.cat([place.new_zeros(1), inside * place]).max()
+        least = sorted_d.gather(0, last.reshape(1))  # an index would ask the host
+        active = torch.where(d >= least, b, torch.zeros_like(b))
+        total = active.sum()
+        mean = (active * d).sum() / total.clamp_min(tiny)
+        variance = (active * (d - mean).square()).sum() / total.clamp_min(tiny)
+        u = (variance / (rho * total - (b - active).sum()).clamp_min(tiny)).sqrt()
+        s, eta = total * u, mean - u
+        p = b * (d - eta).clamp_min(0.0) / s.clamp_min(tiny)
+        alpha, lam = s / 2.0, eta + s
+        t = (d - lam) / alpha.clamp_min(tiny)
+        conjugate = torch.where(t >= -2.0, t + t.square() / 4.0, torch.full_like(t, -1.0))
+        dual = lam + alpha * rho + alpha * (b * conjugate).sum()
+        return p, alpha, lam, dual, s <= 0.0
 
-def _average(z: Tensor, b: Tensor) -> DeviceWorstCase:
-    """A ball without extent holds the base weights alone."""
-    top = z.max()
-    value, zero = top + (b * (z - top)).sum(), torch.zeros_like(top)
-    return DeviceWorstCase(b, value, zero, zero + math.inf, value, zero)
+    def divergence(p: Tensor) -> Tensor:
+        return (b * (p / torch.where(b > 0.0, b, torch.ones_like(b)) - 1.0).square()).sum()
+
+    return _framed(z, b, rho, search, divergence)
 
 
 def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     """max Σ p z over Σ p log(p/b) ≤ ρ, for base weights b of sum 1.
 
     p ∝ b exp(t z).  With L(t) = log Σ b exp(t z) and y = t z − L, D = Σ b (y eʸ − eʸ + 1) grows
-    with t, and log D is close to straight in x = log t: Newton's method there, inside a bracket.
+    with t, from below −t Σ b z to all that there is once the second largest loss has vanished.
     α = 1/t, λ = L/t.
     """
-    if rho < _TINY:
-        return _average(z, b)
-    tiny = torch.finfo(z.dtype).tiny
-    top = z.max()
-    d = z - top
-    ties = torch.where(d >= 0.0, b, torch.zeros_like(b))
-    alone = rho >= -ties.sum().log()
-    variance = (b * (d - (b * d).sum()).square()).sum()
-    alone = alone | (variance <= 0.0)
-    goal = math.log(rho)
-    x = 0.5 * (math.log(2.0) + goal - variance.clamp_min(tiny).log())
-    low, high = x - 5.0, x + 60.0
-    t, L, mean, D = x.exp(), x, x, x
-    p = b
-    for _ in range(_ROUNDS):
-        t = x.exp()
-        mass = (b * (t * d).exp()).sum().clamp_min(tiny)
-        L = mass.log()
+    goal = math.log(rho) if rho >= _TINY else -math.inf
+
+    def at(t: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log D − log ρ, L, and p, for a column of t."""
+        L = (b * (t * d).exp()).sum(-1, keepdim=True).log()
         y = (t * d - L).clamp_min(-700.0)
         w = y.exp()
-        p = b * w
-        p = p / p.sum()
-        mean = (p * d).sum()
-        D = (b * (w * y - y.expm1())).sum().clamp_min(tiny)  # no term is negative
-        above = D.log() - goal
-        low, high = torch.where(above > 0.0, low, x), torch.where(above > 0.0, x, high)
-        slope = t.square() * (p * (d - mean).square()).sum() / D
-        step = x - above / slope.clamp_min(1e-12)
-        x = torch.where((step > low) & (step < high), step, 0.5 * (low + high))
-    zero = torch.zeros_like(t)
-    p = torch.where(alone, ties / ties.sum(), p)
-    alpha = torch.where(alone, zero, 1.0 / t)
-    lam = torch.where(alone, zero, L / t)
-    value = (p * d).sum()
-    achieved = torch.where(alone, -ties.sum().log(), D)
-    gap = torch.where(alone, -value, alpha * rho + lam - value).clamp_min(0.0)
-    return DeviceWorstCase(p, value + top, achieved, alpha, lam + top, gap)
+        D = (b * (w * y - y.expm1())).sum(-1, keepdim=True)  # no term is negative
+        return D.clamp_min(torch.finfo(d.dtype).tiny).log() - goal, L, b * w
+
+    def search(d: Tensor) -> tuple[Tensor, ...]:
+        tiny = torch.finfo(d.dtype).tiny
+        second = torch.where((d < 0.0) & (b > 0.0), d, torch.full_like(d, -1.0)).max()
+        low = goal - (-(b * d).sum()).clamp_min(tiny).log()
+        high = (-800.0 / second).log()
+        part = torch.arange(1, _PARTS, device=d.device, dtype=d.dtype) / _PARTS
+        each = 1 if d.numel() * (_PARTS - 1) > _AT_ONCE else _PARTS - 1
+        for _ in range(_CUTS):
+            x = low + (high - low) * part
+            above = torch.cat([at(some[:, None].exp(), d)[0] for some in x.split(each)])[:, 0]
+            low, high = (
+                torch.cat([low.reshape(1), torch.where(above <= 0.0, x, low)]).max(),
+                torch.cat([high.reshape(1), torch.where(above > 0.0, x, high)]).min(),
+            )
+        x = 0.5 * (low + high)
+        for _ in range(_NEWTON):
+            t = x.exp()
+            above, L, p = at(t, d)
+            p = p / p.sum()
+            variance = (p * (d - (p * d).sum()).square()).sum()
+            slope = t.square() * variance / (above[0] + goal).exp()
+            step = x - above[0] / slope.clamp_min(tiny)
+            low, high = torch.where(above[0] > 0.0, low, x), torch.where(above[0] > 0.0, x, high)
+            x = torch.where((step >= low) & (step <= high), step, 0.5 * (low + high))
+        t = x.exp()
+        _, L, p = at(t, d)
+        return p, 1.0 / t, L[0] / t, (rho + L[0]) / t, torch.zeros_like(t, dtype=torch.bool)
+
+    def divergence(p: Tensor) -> Tensor:
+        w = p / torch.where(b > 0.0, b, torch.ones_like(b))
+        y = w.clamp_min(torch.finfo(w.dtype).tiny).log()
+        return (b * (w * y - y.expm1())).sum()
+
+    return _framed(z, b, rho, search, divergence)
+
+
+def _framed(
+    z: Tensor,
+    b: Tensor,
+    rho: float,
+    search: Callable[[Tensor], tuple[Tensor, ...]],
+    divergence: Callable[[Tensor], Tensor],
+) -> DeviceWorstCase:
+    """The worst case by a search that sees the losses as d = (z − top)/range, between −1 and 0.
+
+    Rows without weight do not count.  Small balls hold the base weights alone, large ones all
+    that lies on the largest losses.
+    """
+    infinity = torch.full_like(z, math.inf)
+    top = torch.where(b > 0.0, z, -infinity).max()
+    bottom = torch.where(b > 0.0, z, infinity).min()
+    half = (0.5 * top - 0.5 * bottom).clamp_min(torch.finfo(z.dtype).tiny)  # cannot overflow
+    d = ((0.5 * z - 0.5 * top) / half).clamp(-1.0, 0.0)
+    zero = torch.zeros_like(half)
+    if rho < _TINY:
+        mean = top + 2.0 * (half * (b * d).sum())
+        return DeviceWorstCase(b, mean, zero, zero + math.inf, mean, zero)
+    ties = torch.where(d >= 0.0, b, torch.zeros_like(b))
+    peak = ties / ties.sum()
+    p, alpha, lam, dual, flat = search(d)
+    alone = flat | (divergence(peak) <= rho) | (bottom >= top)
+    p = torch.where(alone, peak, p / p.sum())
+    alpha, lam, dual = (torch.where(alone, zero, each) for each in (alpha, lam, dual))
+    value, achieved = (p * d).sum(), divergence(p)
+    # Weights outside the ball are no better than those inside.
+    gap = (dual - value).clamp_min(0.0) + alpha * (achieved - rho * (1.0 + 1e-9)).clamp_min(0.0)
+    return DeviceWorstCase(
+        p,
+        top + 2.0 * (half * value),
+        achieved,
+        2.0 * (half * alpha),
+        top + 2.0 * (half * lam),
+        2.0 * (half * gap),
+    )
