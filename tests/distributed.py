@@ -86,8 +86,8 @@ def grouped(rank: int, world: int) -> None:
         torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
         torch.testing.assert_close(loss, want, rtol=1e-12, atol=0.0)
     # Numbers that a double could not tell apart.
-    large = torch.tensor([2**53, 2**53 + 1])
-    loss = RobustLoss(1e6, process_group=True)(torch.tensor([1.0, 2.0 + rank]), groups=large)
+    of = torch.tensor([-1, 2**53, 2**53 + 1])
+    loss = RobustLoss(1e6, process_group=True)(torch.tensor([0.0, 1.0, 2.0 + rank]), groups=of)
     assert abs(loss.item() - (1.5 + world / 2)) < 1e-6  # the mean of the worst group
     with pytest.raises(ValueError, match=r"a whole number for each|Process 0 of the group"):
         criterion(torch.ones(2), groups=torch.ones(2) if rank == 0 else torch.ones(2).int())

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-import drolearn.nn
 from drolearn import CressieRead, Divergence, Multilevel, worst_case
+from drolearn import criterion as criterion_module
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
 from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
 
@@ -233,7 +233,7 @@ HALF = Divergence.custom(
 def test_compiled(monkeypatch, divergence, whole, device):
     """One graph where a name tells the divergence; on the host, and as on another device."""
     if device:
-        monkeypatch.setattr(drolearn.nn, "_HOSTS", set())
+        monkeypatch.setattr(criterion_module, "_HOSTS", set())
     torch.compiler.reset()
     criterion = RobustLoss(0.3, divergence)
     fast = torch.compile(criterion, backend="aot_eager", fullgraph=whole)
@@ -262,7 +262,7 @@ def test_compiled_losses_that_are_not_finite():
 @pytest.mark.parametrize("nan", ["raise", "skip"])
 def test_as_on_another_device(monkeypatch, divergence, nan):
     """What would happen to losses that the host cannot read."""
-    monkeypatch.setattr(drolearn.nn, "_HOSTS", set())
+    monkeypatch.setattr(criterion_module, "_HOSTS", set())
     losses, base = some_losses(), torch.rand(50, dtype=torch.float64, requires_grad=True)
     criterion = RobustLoss(0.3, divergence, nan=nan)
     criterion(losses, base=base).backward()
