@@ -95,6 +95,8 @@ def grouped(rank: int, world: int) -> None:
         criterion(torch.ones(2), groups=torch.ones(2).int() if rank == 0 else None)
     with pytest.raises(ValueError, match="or none does"):
         criterion(torch.ones(2), base=torch.ones(2) if rank == 0 else None)
+    with pytest.raises(ValueError, match="must make the criterion the same"):
+        RobustLoss(0.1 + rank, process_group=True)(torch.ones(2))
     with pytest.raises(ValueError, match=r"number the groups|Process 0 of the group"):
         criterion(torch.ones(2), groups=["a", "b"] if rank == 0 else torch.ones(2).int())
     print("grouped", flush=True)

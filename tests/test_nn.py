@@ -337,6 +337,9 @@ def test_solvers_on_a_device(n, seed, exponent, weighted, ties, divergence):
         ([0.0] * 9999 + [1.0], None, 5.0),
         ([0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1e-6], 1.0),
         ([0.0, 0.1, 0.2, 1.0], [1.0, 1.0, 1.0, 1e-17], 3.0),
+        ([0.0, 1.0], [1.0, 1e-10], 1e10 * (1.0 - 1e-3)),
+        ([0.0, 0.5, 1.0], [1.0, 1.0, 1e-9], 4e8),
+        ([0.6, 0.3, 0.0], None, math.nextafter(2.0, 0.0)),
         ([0.5, 1.0, 2.0, 10.0], [1.0, 1.0, 1.0, 0.0], 5.0),
         ([1e308, -1e308, 0.0], None, 0.1),
         ([1e-200, 3e-200, 7e-200], None, 0.1),
@@ -557,6 +560,8 @@ def test_streams_go_on_and_begin_again():
             if turn == 0:
                 break  # nothing of the stream is lost
     assert starts > 1
+    exact = MultilevelBatches(None, base=8, max_level=0, steps=5).loader(Stream(40))
+    assert [sum(1 for _ in exact) for _ in range(4)] == [5, 5, 5, 5]
     with pytest.raises(ValueError, match="ended after 5 rows, before its first draw of 8"):
         list(batches.loader(Stream(5)))
 

@@ -283,6 +283,23 @@ def test_radii_not_far_from_rounding(divergence):
         assert found >= z.mean() - 1e-15 * np.ptp(z)
 
 
+def test_radii_next_to_the_largest_of_all():
+    """Where the largest loss gets all the weight, give or take a rounding."""
+    assert worst_case([0.6, 0.3, 0.0], math.nextafter(2.0, 0.0)).value == pytest.approx(0.6)
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 60))
+        z, base = rng.standard_normal(n), rng.random(n) + 1e-3
+        ties = int(rng.integers(1, n))
+        z[:ties] = z.max()
+        for b in (None, base):
+            share = normalised(b, n)[:ties].sum()
+            for rho in (1.0 / share - 1.0, math.nextafter(1.0 / share - 1.0, 0.0)):
+                found = worst_case(z, rho, base=b)
+                assert found.value == pytest.approx(z[0], rel=1e-12, abs=1e-12)
+                assert found.achieved <= rho * (1.0 + 1e-9) + 1e-14
+
+
 def test_cvar_is_the_mean_of_the_worst():
     z = np.random.default_rng(1).standard_normal(1000)
     for share in (1, 10, 250, 1000):

@@ -800,7 +800,8 @@ def begin(curves, spec, frame, rho, alpha, lam, work):
     if frame.bottom == 0.0 or (rho == 0.0 and spec.code != CVAR):
         work[STATUS], work[KIND] = FILL, BASE
         return
-    if rho >= frame.ceiling and spec.code != CVAR:
+    # Radii that differ from the ceiling by rounding have the same answer, to rounding.
+    if rho >= frame.ceiling * (1.0 - 1e-14) and spec.code != CVAR:
         work[STATUS], work[KIND] = FILL, PEAK
         return
     alpha, lam = alpha * frame.inv, lam * frame.inv - frame.top

@@ -290,24 +290,32 @@ class _Stream(IterableDataset[Any]):
     def __init__(self, batches: MultilevelBatches, dataset: Iterable[Any]) -> None:
         self.batches, self.dataset = batches, dataset
         self.rows: Iterator[Any] | None = None
-        self.read = False
 
     def __iter__(self) -> Iterator[tuple[list[Any], BatchDraw]]:
+        handed_out = False
         for step in self.batches._epoch():
-            if self.rows is None:
-                self.rows, self.read = iter(self.dataset), False
             draw = self.batches.draw(step)
-            samples = list(islice(self.rows, draw.indices.size))
-            if len(samples) < draw.indices.size:  # a draw cut short would be biased
-                self.rows = None
-                if not self.read:
-                    raise ValueError(
-                        f"The stream has ended after {len(samples)} rows, before its first draw of "
-                        f"{draw.indices.size}: take a smaller 'base', or a Dataset with a length."
-                    )
-                return
-            self.read = True
+            size = draw.indices.size
+            samples = self._next(size)
+            if len(samples) < size and handed_out:
+                return  # a draw cut short would be biased
+            if len(samples) < size:  # little was left of it: begin again
+                samples = self._next(size)
+            if len(samples) < size:
+                raise ValueError(
+                    f"The stream has ended after {len(samples)} rows, before its first draw of "
+                    f"{size}: take a smaller 'base', or a Dataset with a length."
+                )
+            handed_out = True
             yield samples, draw
+
+    def _next(self, size: int) -> list[Any]:
+        """So many rows, or what is left; then, or after an error, the stream begins again."""
+        rows = iter(self.dataset) if self.rows is None else self.rows
+        self.rows = None
+        samples = list(islice(rows, size))
+        self.rows = rows if len(samples) == size else None
+        return samples
 
 
 class _Loader:

@@ -7,6 +7,7 @@ robust loss is that of the losses under fixed weights.
 from __future__ import annotations
 
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -257,8 +258,10 @@ class RobustLoss(torch.nn.Module):
             wrong = error
             x = z = torch.zeros(0, dtype=torch.float64, device=getattr(losses, "device", "cpu"))
             own = [z, z]
-        given_kinds = (base is not None) + 2 * (groups is not None)
-        parts, rank = _gathered(torch.stack(own), given_kinds, wrong, self.process_group)
+        # What all processes have to have in common, as one number.
+        common = (self.rho, self.divergence.name, self.nan, base is None, groups is None)
+        kind = crc32(repr(common).encode())
+        parts, rank = _gathered(torch.stack(own), kind, wrong, self.process_group)
         whole = torch.cat(parts, dim=1)
         if whole.shape[1] == 0:
             raise ValueError("The losses of all processes together must hold at least one number.")
@@ -315,7 +318,8 @@ def _gathered(
         )
     if len(set(kinds)) > 1:
         raise ValueError(
-            "Either all processes give the criterion 'base' (and 'groups'), or none does."
+            "All processes must make the criterion the same, and either all give it 'base' (and "
+            "'groups', empty ones where there are no losses), or none does."
         )
     padded = own.new_zeros((own.shape[0], max([1, *counts])))
     padded[:, : own.shape[1]] = own

@@ -41,9 +41,10 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
 
     p = b (z − η)₊/s.  In falling order, with S₁ = Σ b (z − η)₊ and S₂ = Σ b (z − η)₊², a loss is
     active if S₂ > (1 + ρ) S₁² at η = z: both are sums of gaps between neighbours, without
-    cancellation.  With B, m, v the base weight, mean and variance of the active losses
+    cancellation.  Seen from the least active loss, η = least − h, with B, m, v the base weight,
+    mean and variance of the active losses and k = ρ B − (1 − B),
 
-        u = m − η = √(v / (ρ B − (1 − B))),   s = B u.
+        h = (v − k m²) / (k m + √(k v)),   s = B (m + h).
 
     Multipliers: α = s/2, λ = η + s.
     """
@@ -65,16 +66,19 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
         least = sorted_d.gather(0, last.reshape(1))  # an index would ask the host
         active = torch.where(d >= least, b, torch.zeros_like(b))
         total = active.sum()
-        mean = (active * d).sum() / total.clamp_min(tiny)
-        variance = (active * (d - mean).square()).sum() / total.clamp_min(tiny)
-        u = (variance / (rho * total - (b - active).sum()).clamp_min(tiny)).sqrt()
-        s, eta = total * u, mean - u
-        p = b * (d - eta).clamp_min(0.0) / s.clamp_min(tiny)
-        alpha, lam = s / 2.0, eta + s
+        e = d - least
+        m = (active * e).sum() / total.clamp_min(tiny)
+        v = (active * (e - m).square()).sum() / total.clamp_min(tiny)
+        k = rho * total - (b - active).sum()
+        full, k = k <= 0.0, k.clamp_min(tiny)
+        h = (v - k * m.square()).clamp_min(0.0) / (k * m + (k * v).sqrt()).clamp_min(tiny)
+        s = total * (m + h)
+        p = b * (e + h).clamp_min(0.0) / s.clamp_min(tiny)
+        alpha, lam = s / 2.0, least[0] - h + s
         t = (d - lam) / alpha.clamp_min(tiny)
         conjugate = torch.where(t >= -2.0, t + t.square() / 4.0, torch.full_like(t, -1.0))
         dual = lam + alpha * rho + alpha * (b * conjugate).sum()
-        return p, alpha, lam, dual, s <= 0.0
+        return p, alpha, lam, dual, full | (s <= 0.0)
 
     def divergence(p: Tensor) -> Tensor:
         return (b * (p / torch.where(b > 0.0, b, torch.ones_like(b)) - 1.0).square()).sum()
