@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from scipy.stats import t as student
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
@@ -166,7 +167,8 @@ def picture(runs: list[dict[str, Any]]) -> None:
                     continue
                 each = np.array(run[key])
                 x = np.arange(1, POINTS + 1) * what.passes / POINTS
-                middle, reach = each.mean(0), 2.776 * each.std(0, ddof=1) / np.sqrt(len(each))
+                wide = student.ppf(0.975, len(each) - 1) / np.sqrt(len(each))
+                middle, reach = each.mean(0), wide * each.std(0, ddof=1)
                 colour = COLOURS[run["method"]]
                 panel.plot(x, middle, color=colour, label=run["method"])
                 panel.fill_between(x, middle - reach, middle + reach, color=colour, alpha=0.2, lw=0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks import estimators, networks
-from benchmarks.machine import DOCS, RESULTS
+from benchmarks.machine import DOCS, load
 
 #: What follows this line on a page is made from results.
 MARK = "<!-- made by `python -m benchmarks {}` -->\n"
@@ -73,16 +72,11 @@ PARTS = [
 ]
 
 
-def stored(name: str) -> dict[str, Any]:
-    """The committed results of a part."""
-    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-
-
 def pages() -> dict[Path, str]:
     """The pages that hold results, as they should be."""
     lines = [HEADER]
     for name, title, remark in PARTS:
-        part = stored(name)
+        part = load(name)
         machine = part["machine"]
         versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
         lines += [
@@ -98,7 +92,7 @@ def pages() -> dict[Path, str]:
     for name, (page, table) in TABLES.items():
         mark = MARK.format(name)
         before, _ = (DOCS / page).read_text(encoding="utf-8").split(mark)
-        made[DOCS / page] = f"{before}{mark}\n{table(stored(name)['runs'])}"
+        made[DOCS / page] = f"{before}{mark}\n{table(load(name)['runs'])}"
     return made
 
 

@@ -214,20 +214,16 @@ class RobustLoss(torch.nn.Module):
     def _check_draw(self, draw: Draw, size: int, groups: Any) -> None:
         if groups is not None:
             raise ValueError("A draw has no groups: give either 'draw' or 'groups'.")
-        if not isinstance(draw, Draw):
-            raise ValueError(
-                f"The 'draw' parameter must be a Draw, as MultilevelBatches gives with every "
-                f"batch. Got {type(draw).__name__} instead."
-            )
+        radius = radius_of(draw)
         if draw.indices.size != size:
             raise ValueError(
                 f"The draw has {draw.indices.size} rows and there are {size} losses: they must "
                 f"belong to the same batch."
             )
-        if float(draw.blocks[0, 3]) != self.rho and self.divergence.code != _kernels.CVAR:
+        if radius != self.rho and self.divergence.code != _kernels.CVAR:
             raise ValueError(
-                f"The draw was made for rho = {float(draw.blocks[0, 3])!r} and the criterion for "
-                f"{self.rho!r}: give both the same."
+                f"The draw was made for rho = {radius!r} and the criterion for {self.rho!r}: give "
+                f"both the same."
             )
 
     @_eager
@@ -328,6 +324,16 @@ def _gathered(
 
 
 # -- what may be given -----------------------------------------------------------------
+
+
+def radius_of(draw: Any) -> float:
+    """The radius that a draw was made for; refuse what is not a draw."""
+    if not isinstance(draw, Draw):
+        raise ValueError(
+            f"The 'draw' parameter must be a Draw, as MultilevelBatches gives with every batch. "
+            f"Got {type(draw).__name__} instead."
+        )
+    return float(draw.blocks[0, 3])
 
 
 def check_losses(losses: Any, least: int) -> None:

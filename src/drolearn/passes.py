@@ -12,7 +12,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from torch.utils.data import default_collate
 
 from drolearn.batches import fetched
-from drolearn.criterion import RobustLoss, check_losses, total
+from drolearn.criterion import RobustLoss, check_losses, radius_of, total
 from drolearn.gradient import Draw, as_count
 
 __all__ = ["robust_backward"]
@@ -35,9 +35,8 @@ def robust_backward(
     returns the losses of the examples of a batch.  What PyTorch draws at random (dropout) is the
     same in both passes, at the price of 5 kB for each micro-batch; what others draw (Python's
     `random`, NumPy) must not change the examples.  Running statistics (batch normalisation) see
-    every row twice.  Where DistributedDataParallel
-    wraps the model, gradients are exchanged once, with the last micro-batch, so that processes may
-    have draws of different sizes.
+    every row twice.  Where DistributedDataParallel wraps the model, gradients are exchanged once,
+    with the last micro-batch, so that processes may have draws of different sizes.
 
     Without a `criterion` the divergence is χ²; `collate_fn` is that of a DataLoader.
 
@@ -57,12 +56,8 @@ def robust_backward(
     torch.Size([1, 3])
     """
     size = as_count("micro_batch", micro_batch)
-    if not isinstance(draw, Draw):
-        raise ValueError(
-            f"The 'draw' parameter must be a Draw, as MultilevelBatches.draw gives. "
-            f"Got {type(draw).__name__} instead."
-        )
-    criterion = criterion or RobustLoss(float(draw.blocks[0, 3]))
+    radius = radius_of(draw)
+    criterion = criterion or RobustLoss(radius)
     rows = draw.indices.tolist()
     batches = [rows[first : first + size] for first in range(0, len(rows), size)]
 
