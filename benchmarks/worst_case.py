@@ -114,7 +114,8 @@ def with_threads() -> list[Row]:
 def _many(spec, blocks, rho, work, out):
     none, total = np.empty(0), 0.0
     for i in range(blocks.shape[0]):
-        total += _kernels.solve(spec, blocks[i], none, rho, work, out).value
+        answer = _kernels.Answer(*_kernels.solve(spec, blocks[i], none, rho, work, out))
+        total += answer.value
     return total
 
 

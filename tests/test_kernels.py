@@ -42,7 +42,8 @@ def _blocks(spec, z, rho, sizes, work, out):
     none = np.empty(0)
     total, start = 0.0, 0
     for size in sizes:
-        total += kernels.solve(spec, z[start : start + size], none, rho, work, out[:size]).value
+        found = kernels.solve(spec, z[start : start + size], none, rho, work, out[:size])
+        total += kernels.Answer(*found).value
         start += size
     return total
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -71,3 +74,44 @@ def test_threads_are_used_only_where_they_pay(monkeypatch):
     for divergence in ("chi2", "kl", "total-variation"):
         worst_case(LOSSES, 0.1, divergence, n_jobs=2)
     assert used == [_kernels.TOTAL_VARIATION]
+
+
+_INTERRUPTED = """
+import numpy as np
+from drolearn import worst_case
+z = np.random.default_rng(0).exponential(size=2_000_000)
+cases = [("chi2", None), ("hellinger", None), ("kl", 2), ("jensen-shannon", 2)]
+for name, n_jobs in cases:
+    worst_case(z, 0.1, name, n_jobs=n_jobs)  # compiled before the first signal
+for _ in range(15):
+    for name, n_jobs in cases:
+        try:
+            print("ready", flush=True)
+            for _ in range(10_000):
+                worst_case(z, 0.1, name, n_jobs=n_jobs)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no SIGINT to one process")
+def test_ctrl_c_at_any_moment_raises_keyboard_interrupt():
+    """Each SIGINT ends a call in KeyboardInterrupt; none ends the process."""
+    rng = np.random.default_rng(0)
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for line in process.stdout:
+            lines.append(line.strip())
+            if lines[-1] == "ready":
+                time.sleep(rng.uniform(0.0, 0.1))
+                process.send_signal(signal.SIGINT)
+        errors = process.stderr.read()
+    assert process.returncode == 0, errors
+    assert lines == ["ready", "interrupted"] * 60

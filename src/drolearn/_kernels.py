@@ -129,7 +129,12 @@ class Frame(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The solution, apart from the weights, which are written in place."""
+    """The solution, apart from the weights, which are written in place.
+
+    Only compiled code returns it to compiled code.  Entries return `fields` of it: Numba makes a
+    named tuple for Python by calling Python code without a check for errors, and if Ctrl-C raises
+    KeyboardInterrupt there, the process crashes.
+    """
 
     status: int
     value: float
@@ -1455,21 +1460,35 @@ def _solve(curves, spec, z, b, rho, work, out):
     return answer
 
 
+@_exact
+def fields(answer):
+    """An `Answer` as a plain tuple."""
+    return (
+        answer.status,
+        answer.value,
+        answer.achieved,
+        answer.alpha,
+        answer.lam,
+        answer.gap,
+        answer.sweeps,
+    )
+
+
 @_entry
 def solve_plain(spec, z, b, rho, work, out):
     """`solve` for χ², KL, total variation and CVaR."""
-    return _solve(None, spec, z, b, rho, work, out)
+    return fields(_solve(None, spec, z, b, rho, work, out))
 
 
 @_entry
 def solve_curve(spec, z, b, rho, work, out):
     """`solve` for all other divergences."""
-    return _solve(1, spec, z, b, rho, work, out)
+    return fields(_solve(1, spec, z, b, rho, work, out))
 
 
 @_entry
 def solve(spec, z, b, rho, work, out):
-    """Write the worst-case weights of the losses z into `out`.
+    """Write the worst-case weights of the losses z into `out`; the fields of an `Answer`.
 
     z, out: contiguous float64 arrays of one length; b: raw base weights, or an array of
     length zero for equal weights; work: WORK float64 numbers of scratch space.
@@ -1531,17 +1550,19 @@ def _solve_shared(
 @_entry
 def share_plain(spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads):
     """`solve_plain` for one of several threads."""
-    return _solve_shared(
+    answer = _solve_shared(
         None, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
     )
+    return fields(answer)
 
 
 @_entry
 def share_curve(spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads):
     """`solve_curve` for one of several threads."""
-    return _solve_shared(
+    answer = _solve_shared(
         1, spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
     )
+    return fields(answer)
 
 
 # -- losses of single examples ---------------------------------------------------------

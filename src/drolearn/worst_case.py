@@ -27,6 +27,8 @@ from drolearn.divergence import Divergence, as_divergence
 __all__ = ["WorstCase", "worst_case"]
 
 Array = NDArray[np.float64]
+# What compiled code returns: the fields of an `Answer`.
+Fields = tuple[int, float, float, float, float, float, int]
 
 # Compiled code reads equal base weights as an array without elements.
 _EQUAL = np.empty(0)
@@ -139,12 +141,13 @@ def worst_case(
         threads = 1
     # Two entries, so that a first call compiles only what it needs.
     curved = kind.code not in _kernels.PLAIN
-    solve = _kernels.solve_curve if curved else _kernels.solve_plain
+    solve: Callable[..., Fields] = _kernels.solve_curve if curved else _kernels.solve_plain
     if threads > 1:
         share = _kernels.share_curve if curved else _kernels.share_plain
-        answer = _solve_threaded(solve, share, kind.spec, z, b, radius, work, out, threads)
+        found = _solve_threaded(solve, share, kind.spec, z, b, radius, work, out, threads)
     else:
-        answer = solve(kind.spec, z, b, radius, work, out)
+        found = solve(kind.spec, z, b, radius, work, out)
+    answer = _kernels.Answer(*found)
     if answer.status == _kernels.NOT_FINITE:
         raise ValueError(not_finite(z))
     if answer.status == _kernels.NOT_SOLVED:
@@ -202,8 +205,8 @@ def _pause_address() -> int:
 
 
 def _solve_threaded(
-    solve: Callable[..., _kernels.Answer],
-    share: Callable[..., _kernels.Answer],
+    solve: Callable[..., Fields],
+    share: Callable[..., Fields],
     spec: _kernels.Spec,
     z: Array,
     b: Array,
@@ -211,7 +214,7 @@ def _solve_threaded(
     work: Array,
     out: Array,
     threads: int,
-) -> _kernels.Answer:
+) -> Fields:
     """What `solve` does, with the chunks of each sweep shared out to threads."""
     global _pool
     # The threads wait for each other, so two calls must not share them. Whoever comes second
@@ -225,7 +228,7 @@ def _solve_threaded(
         counter = np.zeros(1, dtype=np.int64)
         others = []
 
-        def join(rank: int, alpha: float, lam: float) -> _kernels.Answer:
+        def join(rank: int, alpha: float, lam: float) -> Fields:
             pause = _pause_address()
             return share(
                 spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
@@ -249,7 +252,7 @@ def _solve_threaded(
 
 
 def _multipliers_of_sample(
-    solve: Callable[..., _kernels.Answer], spec: _kernels.Spec, z: Array, b: Array, rho: float
+    solve: Callable[..., Fields], spec: _kernels.Spec, z: Array, b: Array, rho: float
 ) -> tuple[float, float]:
     """α and λ of every n-th loss, as `_kernels.solve` finds them; an infinite α for none."""
     stride = _kernels.sample_stride(spec, z.size)
@@ -258,7 +261,8 @@ def _multipliers_of_sample(
     sample, base = z[::stride].copy(), b[::stride].copy()
     if base.size > 0 and not base.any():
         return math.inf, 0.0
-    start = solve(spec, sample, base, rho, np.empty(_kernels.WORK), np.empty(sample.size))
+    found = solve(spec, sample, base, rho, np.empty(_kernels.WORK), np.empty(sample.size))
+    start = _kernels.Answer(*found)
     return start.alpha, start.lam
 
 
