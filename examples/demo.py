@@ -65,14 +65,14 @@ class Run:
 def methods(seed: int, n: int) -> list[tuple[str, float, Any]]:
     """All models to fit: name, rows read at most, estimator."""
     robust = [
-        (name, passes * n, RobustClassifier(RHO, solver=name.lower(), max_iter=passes, tol=None,
-                                            random_state=seed))
+        (name, passes * n, RobustClassifier(RHO, l2=0.0, solver=name.lower(), max_iter=passes,
+                                            tol=None, random_state=seed))
         for name in ("SGD", "PSSG", "GSSG")
         for passes in PASSES
     ]  # fmt: skip
     options: Any = {"Cs": np.logspace(-2, 2, 5), "l1_ratios": (0,), "use_legacy_attributes": False}
     tuned = LogisticRegressionCV(cv=10, solver="newton-cholesky", scoring="neg_log_loss", **options)
-    exact = [("exact", passes * n, RobustClassifier(RHO, solver="exact", max_iter=passes))
+    exact = [("exact", passes * n, RobustClassifier(RHO, l2=0.0, solver="exact", max_iter=passes))
              for passes in (1, 2, 4, 8, 16, 50)]  # fmt: skip
     return [("plain", 0.0, LogisticRegression(C=1e6)), ("tuned", 0.0, tuned), *robust, *exact]
 
@@ -118,7 +118,7 @@ def main() -> None:
         X = rng.standard_normal((300, 3))
         y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1, -1)
         for solver in ("exact", "gssg"):
-            RobustClassifier(solver=solver, max_iter=2, tol=None, random_state=0).fit(X, y)
+            RobustClassifier(l2=0.0, solver=solver, max_iter=2, tol=None, random_state=0).fit(X, y)
     compiled = time.perf_counter() - begun
     rows: list[Run] = []
     cores = min(os.cpu_count() or 1, RUNS)

@@ -73,7 +73,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
         slack = float(np.linalg.norm(rest)) * reach(problem, point)
         return max(reached - lower, 0.0) + slack
 
-    free = penalty <= 0.0
+    free = penalty <= 1e-100  # g/penalty and its square must be numbers
     delta = np.divide(point.gradient, penalty, out=np.zeros_like(penalty), where=~free)
     best = bound(at.slopes, delta, point.gradient * free)
     if best <= 0.1 * tol * problem.unit(reached) or problem.d > LARGE or problem.m > 1:

@@ -474,17 +474,18 @@ def _tuned(found: _Found) -> Claim:
         f"As good as ERM, or better, on {sum(good)} of {len(good)} data sets: ERM's interval does "
         f"not lie below that of the better of the two. ERM's search takes {min(fractions):.2g} to "
         f"{max(fractions):.2g} times the CPU time of one GSSG run, and {min(searches):.2g} to "
-        f"{max(searches):.2g} times that of this library's default. It makes {min(whole):.0f} to "
+        f"{max(searches):.2g} times that of `RobustClassifier(l2=0)`. It makes {min(whole):.0f} to "
         f"{max(whole):.0f} fits; the paper says that one of them takes the time of a DRL run, "
         f"which would make that the ratio. Here a fit of the search draws at most a "
         f"{_share(found)} of the samples of a GSSG run (`[methods.erm]` of the protocol).",
     ]
     if overfits:
         claim.measured.append(
-            f"On {_listed(overfits)} this library's default tells all training rows apart without "
-            f"an error and does worse than the better of GSSG and PSSG on test rows: it minimises "
-            f"the robust loss to its end and has no penalty, where the stochastic methods stop "
-            f"before. `l2` or `RobustClassifierCV` is the remedy there."
+            f"On {_listed(overfits)} `RobustClassifier(l2=0)` tells all training rows apart "
+            f"without an error and does worse than the better of GSSG and PSSG on test rows: it "
+            f"minimises the robust loss to its end and, like them, has no penalty, where the "
+            f"stochastic methods stop before. `l2` is the remedy there; by default the estimator "
+            f"has a penalty."
         )
     as_good = sum(good) > len(good) / 2
     orders = np.median(fractions) >= 100.0

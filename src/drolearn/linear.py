@@ -47,6 +47,9 @@ from drolearn.worst_case import WorstCase, as_base, worst_case
 __all__ = ["RobustClassifier", "RobustLinear", "RobustRegressor"]
 
 Array = NDArray[np.float64]
+# The largest automatic penalty.  What is computed from it does not overflow, and smaller weights
+# would change nothing: the coefficients are already zero in effect.
+_LARGEST = 2.0**900
 _KINDS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
 
@@ -58,6 +61,18 @@ class Data:
     y: NDArray[Any]
     labels: Array
     weights: Array | None
+    exponent: int = 0
+    """The weights as they were given are weights · 2^exponent."""
+
+    def penalty(self, l2: float | str, rows: Any = slice(None)) -> float:
+        """l2, where "auto" is 1/Σw over some rows, with the weights as they were given."""
+        if not isinstance(l2, str):
+            return float(l2)
+        if self.weights is None:
+            return 1.0 / self.y[rows].size
+        # Rows without any weight are an error of `fit`.
+        share, power = math.frexp(float(self.weights[rows].sum()) or 1.0)
+        return min(math.ldexp(1.0 / share, min(-power - self.exponent, 1000)), _LARGEST)
 
 
 class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
@@ -66,7 +81,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "divergence": [StrOptions(set(NAMES)), Divergence],
-        "l2": [Interval(Real, 0, None, closed="left")],
+        "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "solver": [StrOptions(set(SOLVERS)), Method],
         "max_iter": [Interval(Real, 0, None, closed="neither")],
@@ -83,7 +98,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     rho: Any
     divergence: Any
     loss: Any
-    l2: float
+    l2: Any
     fit_intercept: bool
     solver: Any
     max_iter: float
@@ -141,7 +156,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             rho=radius,
             divergence=as_divergence(self.divergence),
             loss=self._loss(),
-            l2=self.l2,
+            l2=data.penalty(self.l2),
             fit_intercept=self.fit_intercept,
             n_jobs=self.n_jobs,
         )
@@ -188,7 +203,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         theta = np.column_stack([np.atleast_2d(found.coef), np.atleast_1d(found.intercept)])
         for name, value in self._attributes(theta, dtype).items():
             setattr(self, name, value)
-        self.rho_ = problem.rho
+        self.rho_, self.l2_ = problem.rho, problem.l2
         self.robust_loss_ = found.worst.value
         self.objective_ = found.value
         self.gap_ = found.gap
@@ -319,8 +334,12 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
         With more than two classes, "logistic" is the multinomial logistic loss; the others are
         for two classes.
-    l2 : float, default=0.0
-        Penalty; the intercept is free.  scikit-learn's C is 1/(l2 · N).
+    l2 : float or "auto", default="auto"
+        Penalty; the intercept is free.  "auto" is 1/Σw, where w are the sample weights times the
+        class weights, and 1/N if there are none.  This is scikit-learn's C = 1: with rho=0 the
+        model is that of ``LogisticRegression()``.  l2 = 1/(C Σw) is another C, 0 is no penalty.
+        With "auto", weights that are k times as large have the effect of C = k, as in
+        scikit-learn; with a number, only their proportions count.
     fit_intercept : bool, default=True
         Whether the scores have a constant.
     class_weight : dict, "balanced" or None, default=None
@@ -355,8 +374,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     coef_ : array of shape (1, d) or (m, d)
     intercept_ : array of shape (1,) or (m,)
     classes_ : array of shape (m,)
-    rho_ : float
-        The radius that was used.
+    rho_, l2_ : float
+        The radius and the penalty that were used.
     robust_loss_ : float
         R of the model on its training data, without penalty.
     objective_ : float
@@ -389,9 +408,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     >>> y = np.where(X[:, 0] + rng.standard_normal(400) > 0, "yes", "no")
     >>> clf = RobustClassifier(rho=0.1).fit(X, y)
     >>> clf.converged_, round(clf.robust_loss_, 3)
-    (True, 0.615)
+    (True, 0.616)
     >>> round(clf.worst_case(X, y, rho=0.5).value, 3)  # in a larger ball, no refit
-    0.738
+    0.736
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -408,7 +427,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         *,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "logistic",
-        l2: float = 0.0,
+        l2: float | str = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Method = "auto",
@@ -456,7 +475,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         y : array-like of shape (n,)
             Labels of any kind.
         sample_weight : array-like of shape (n,), optional
-            Base weights of the rows: a row of weight 2 counts like the same row twice.
+            Base weights of the rows: a row of weight 2 counts like the same row twice.  With
+            l2="auto" their sum sets the penalty.
         groups : array-like of shape (n,), optional
             Names of known groups: the ball then moves their shares instead of single rows.  For
             exact solvers.
@@ -471,7 +491,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         X, y = validate_data(self, X, y, **_KINDS)
         check_classification_targets(y)
         self.classes_, places = np.unique(y, return_inverse=True)
-        weights = _as_weights(sample_weight, X)
+        weights, exponent = _as_weights(sample_weight, X)
         if self.classes_.size < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present. The data contains only "
@@ -497,7 +517,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
             raise ValueError(
                 "The rows of positive weight must have at least two classes. Got fewer instead."
             )
-        return Data(X, y, _encode(places, loss), weights)
+        return Data(X, y, _encode(places, loss), weights, exponent)
 
     def _loss(self) -> Loss:
         loss = as_loss(self.loss)
@@ -558,9 +578,16 @@ class RobustRegressor(RegressorMixin, RobustLinear):
 
     Parameters
     ----------
-    rho, divergence, l2, fit_intercept, solver, max_iter, tol, step_size, batch_size, average,\
+    rho, divergence, fit_intercept, solver, max_iter, tol, step_size, batch_size, average,\
  random_state, warm_start, n_jobs, verbose
         As for :class:`RobustClassifier`.
+    l2 : float or "auto", default="auto"
+        Penalty; the intercept is free.  "auto" is 1/Σw, where w are the sample weights, and 1/N if
+        there are none: with rho=0 the model is that of ``Ridge(alpha=1)``.  l2 = alpha/Σw is
+        another alpha, 0 is no penalty.  With "auto", weights that are k times as large have the
+        effect of alpha = 1/k, as in scikit-learn; with a number, only their proportions count.
+        With loss="huber" the penalty matters more the larger the numbers of y are: scale them, or
+        choose a smaller l2.
     loss : {"squared", "huber"} or Loss, default="squared"
         "squared" is half the square of the residual; "huber" is straight from 1.35 on, and
         `Loss.huber` takes other widths.
@@ -569,8 +596,8 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     ----------
     coef_ : array of shape (d,)
     intercept_ : float
-    rho_, robust_loss_, objective_, worst_case_weights_, groups_, group_weights_, gap_, history_,\
- status_, converged_, solver_, n_iter_, n_features_in_, feature_names_in_
+    rho_, l2_, robust_loss_, objective_, worst_case_weights_, groups_, group_weights_, gap_,\
+ history_, status_, converged_, solver_, n_iter_, n_features_in_, feature_names_in_
         As for :class:`RobustClassifier`.
 
     Examples
@@ -595,7 +622,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         *,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "squared",
-        l2: float = 0.0,
+        l2: float | str = "auto",
         fit_intercept: bool = True,
         solver: str | Method = "auto",
         max_iter: float = 100,
@@ -639,7 +666,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         X, y = validate_data(self, X, y, y_numeric=True, **_KINDS)
         self._loss()
         labels = np.ascontiguousarray(y, dtype=np.float64)
-        return Data(X, y, labels, _as_weights(sample_weight, X))
+        return Data(X, y, labels, *_as_weights(sample_weight, X))
 
     def _loss(self) -> Loss:
         loss = as_loss(self.loss)
@@ -662,12 +689,14 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         return self._scores(X)
 
 
-def _as_weights(sample_weight: Any, X: Any) -> Array | None:
-    """Sample weights in scikit-learn's way; their sum must be positive."""
+def _as_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:
+    """Sample weights w in scikit-learn's way, and e: those given are w · 2^e."""
     if sample_weight is None:
-        return None
+        return None, 0
     given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return as_base(given, X.shape[0], "sample_weight")
+    weights = as_base(given, X.shape[0], "sample_weight")
+    # `as_base` scales very large and very small weights by a power of two.
+    return weights, math.frexp(given.max())[1] - math.frexp(weights.max())[1]
 
 
 def _rounded(theta: Array, dtype: Any) -> NDArray[Any]:

@@ -167,6 +167,8 @@ def _score_fold(
         model.set_params(solver=replace(model.solver, n=train.size))
     own = None if groups is None or not path.train_on_groups else groups[train]
     weights = None if data.weights is None else data.weights[train]
+    # The weights of `data` may be scaled by a power of two, which the model does not know.
+    model.set_params(l2=data.penalty(path.l2, train))
     scores = []
     for rho in path.rhos_:
         model.set_params(rho=float(rho))
@@ -228,9 +230,11 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
     train_on_groups : bool, default=True
         Whether groups that are given to fit are also what the ball moves in training, or
         only serve to score.
-    divergence, loss, l2, fit_intercept, class_weight, solver, max_iter, tol, step_size,\
+    divergence, loss, fit_intercept, class_weight, solver, max_iter, tol, step_size,\
  batch_size, average, random_state, warm_start, verbose
         As for :class:`RobustClassifier`.
+    l2 : float or "auto", default="auto"
+        As for :class:`RobustClassifier`; "auto" is 1/Σw of the rows that each fold trains on.
     n_jobs : int or None, default=None
         Folds at a time, by joblib and so by any of its backends; then threads for the last fit.
 
@@ -244,7 +248,7 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
         Scores of the rows left out; larger is better.
     best_score_ : float
         The best mean score.
-    coef_, intercept_, classes_, robust_loss_, worst_case_weights_, ...
+    coef_, intercept_, classes_, l2_, robust_loss_, worst_case_weights_, ...
         Those of the model fitted with `rho_` on all rows, as for :class:`RobustClassifier`.
 
     Examples
@@ -276,7 +280,7 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
         train_on_groups: bool = True,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "logistic",
-        l2: float = 0.0,
+        l2: float | str = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Method = "auto",
@@ -333,15 +337,17 @@ class RobustRegressorCV(RobustPath, RobustRegressor):
     ----------
     rhos, cv, scoring, scoring_rho, train_on_groups, n_jobs
         As for :class:`RobustClassifierCV`; folds are not stratified.
-    divergence, loss, l2, fit_intercept, solver, max_iter, tol, step_size, batch_size, average,\
+    divergence, loss, fit_intercept, solver, max_iter, tol, step_size, batch_size, average,\
  random_state, warm_start, verbose
         As for :class:`RobustRegressor`.
+    l2 : float or "auto", default="auto"
+        As for :class:`RobustRegressor`; "auto" is 1/Σw of the rows that each fold trains on.
 
     Attributes
     ----------
     rho_, rhos_, scores_, best_score_
         As for :class:`RobustClassifierCV`.
-    coef_, intercept_, robust_loss_, worst_case_weights_, ...
+    coef_, intercept_, l2_, robust_loss_, worst_case_weights_, ...
         Those of the model fitted with `rho_` on all rows, as for :class:`RobustRegressor`.
 
     Examples
@@ -372,7 +378,7 @@ class RobustRegressorCV(RobustPath, RobustRegressor):
         train_on_groups: bool = True,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "squared",
-        l2: float = 0.0,
+        l2: float | str = "auto",
         fit_intercept: bool = True,
         solver: str | Method = "auto",
         max_iter: float = 100,

@@ -106,7 +106,7 @@ class Search(_Shown):
 
 
 class Default(_Shown):
-    """The library as its users first meet it: RobustClassifier(rho)."""
+    """The library with the paper's objective: RobustClassifier(rho, l2=0)."""
 
     kind: Literal["default"]
 

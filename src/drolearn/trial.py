@@ -188,7 +188,7 @@ def _fit(
         return _solve(run, how, train, test)
     assert isinstance(how, Default)
     began = time.process_time()
-    model = RobustClassifier(run.rho, n_jobs=1)
+    model = RobustClassifier(run.rho, l2=0.0, n_jobs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # how it ended is in the row
         model.fit(train.X, train.y)
