@@ -6,6 +6,7 @@ from benchmarks import (
     against_dro,
     criterion,
     estimators,
+    interrupts,
     networks,
     profile,
     report,
@@ -16,6 +17,7 @@ from benchmarks import (
 
 PARTS = {
     "worst_case": worst_case,
+    "interrupts": interrupts,
     "training": training,
     "estimators": estimators,
     "criterion": criterion,

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from drolearn.trial import cpu
 
 RESULTS = Path(__file__).parent / "results"
@@ -20,7 +22,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 def describe() -> dict[str, Any]:
     """Versions, processor and number of processors."""
-    names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn", "cvxpy", "clarabel", "torch")
+    names = ("drolearn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel", "torch")
     return {
         "cpu": cpu(),
         "processors": os.cpu_count(),
@@ -29,19 +31,22 @@ def describe() -> dict[str, Any]:
     }
 
 
-def side_by_side(tasks: dict[str, Callable[[], Any]], repeats: int = 15) -> dict[str, float]:
-    """Median seconds of each task, in turns.
+def side_by_side(
+    tasks: dict[str, Callable[[], Any]], repeats: int = 15, threads: int = 1
+) -> dict[str, float]:
+    """Median seconds of each task, in turns, all with the same number of threads.
 
     Each run follows one of the same task outside the clock, so that nobody pays for the state
     in which another has left the caches.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(repeats):
-        for name, task in tasks.items():
-            task()
-            start = time.perf_counter()
-            task()
-            seconds[name].append(time.perf_counter() - start)
+    with threadpool_limits(limits=threads):
+        for _ in range(repeats):
+            for name, task in tasks.items():
+                task()
+                start = time.perf_counter()
+                task()
+                seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 

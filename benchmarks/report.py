@@ -20,8 +20,9 @@ HEADER = """# Benchmarks
 
 Measured by `make bench`, which rewrites this page and `benchmarks/results/`. Each ratio comes
 from one run in which both sides took turns, each after a warm-up outside the clock; times are
-medians. Ratios carry over to other machines, times do not. The goal is the one this project has
-set itself; a ✗ marks a goal that is missed.
+medians. Both sides have the same number of threads, linear algebra included, which stands beside
+each number. Ratios carry over to other machines, times do not. The goal is the one this project
+has set itself; a ✗ marks a goal that is missed.
 
 """
 COMPARED = {
@@ -46,6 +47,13 @@ PARTS = [
         "worst_case",
         "The worst case of losses",
         "numpy.sort, on the same losses, uses vector instructions on this machine.",
+    ),
+    ("interrupts", "Ctrl-C", "A signal at a random moment of a call that takes long."),
+    (
+        "before",
+        "The core and what it replaced",
+        "Times of the core divided by those of the numba kernels before it, compiled at first use; "
+        "compiling is not counted. Measured by `python -m benchmarks.before FOLDER`.",
     ),
     (
         "training",
@@ -84,7 +92,7 @@ def pages() -> dict[Path, str]:
             f"{machine['cpu']}, {machine['processors']} processors, Python {machine['python']}, ",
             f"{versions}.\n\n",
             f"{remark}\n\n",
-            "| what | measured | | goal | | |\n|---|---:|---|---:|---|---|\n",
+            "| what | measured | | threads | goal | | |\n|---|---:|---|---:|---:|---|---|\n",
             *(_line(row) for row in part["rows"]),
             "\n",
         ]
@@ -106,7 +114,8 @@ def _line(row: dict[str, Any]) -> str:
     unit = row["against"] if row["against"] in ("µs", "s") else ""
     against = row["against"]
     compared = COMPARED.get(against, f"× {against}" if against else "")
+    threads = row.get("threads", "")
     return (
-        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {row['bar']} "
+        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {threads} | {row['bar']} "
         f"| {met(row['ratio'], row['bar'])} | {row['note']} |\n"
     )

@@ -109,17 +109,10 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Compile, fit, print a table and write a picture."""
+    """Fit, print a table and write a picture."""
     console = Console(width=max(100, Console().width))
     console.print((__doc__ or "").split("\n\n")[1].replace("\n", " ") + "\n")
     begun = time.perf_counter()
-    with console.status("Compiling (once, then it is cached)"):
-        rng = np.random.default_rng(0)
-        X = rng.standard_normal((300, 3))
-        y = np.where(X[:, 0] + rng.standard_normal(300) > 0, 1, -1)
-        for solver in ("exact", "gssg"):
-            RobustClassifier(l2=0.0, solver=solver, max_iter=2, tol=None, random_state=0).fit(X, y)
-    compiled = time.perf_counter() - begun
     rows: list[Run] = []
     cores = min(os.cpu_count() or 1, RUNS)
     with parallel_config("loky", n_jobs=cores, inner_max_num_threads=1):
@@ -151,7 +144,7 @@ def main() -> None:
     draw(rows)
     console.print(
         f"\nThe picture is in [bold]{PICTURE}[/bold]. All of it took "
-        f"{time.perf_counter() - begun:.0f} s, {compiled:.0f} of them to compile."
+        f"{time.perf_counter() - begun:.0f} s."
     )
 
 

@@ -21,19 +21,11 @@ from drolearn import (
 
 
 def _kl(s):
-    return s * math.log(s) - s + 1.0
-
-
-def _log(s):
-    return math.log(s)
-
-
-def _exp(t):
-    return math.exp(t)
+    return s * np.log(s) - s + 1.0
 
 
 def _burg(s):
-    return s - 1.0 - math.log(s)
+    return s - 1.0 - np.log(s)
 
 
 def _burg_slope(s):
@@ -41,31 +33,24 @@ def _burg_slope(s):
 
 
 def _burg_inverse(t):
-    return 1.0 / (1.0 - t)
+    return np.where(t < 1.0, 1.0 / (1.0 - t), np.inf)
 
 
 def _bent(s):
     """Straight on both sides of [½, 2], curved in between: s jumps at two slopes."""
-    if s < 0.5:
-        return 0.25 - (s - 0.5)
-    if s > 2.0:
-        return 1.0 + 2.0 * (s - 2.0)
-    return (s - 1.0) ** 2
+    c = np.minimum(np.maximum(s, 0.5), 2.0) - 1.0
+    return c * (c + 2.0 * (s - 1.0 - c))
 
 
 def _bent_slope(s):
-    return 2.0 * (min(max(s, 0.5), 2.0) - 1.0)
+    return 2.0 * (np.minimum(np.maximum(s, 0.5), 2.0) - 1.0)
 
 
 def _bent_inverse(t):
-    if t < -1.0:
-        return 0.0
-    if t > 2.0:
-        return math.inf
-    return 1.0 + 0.5 * t
+    return np.where(t > 2.0, np.inf, (1.0 + 0.5 * t) * (t >= -1.0))
 
 
-CUSTOM_KL = Divergence.custom(_kl, _log, _exp, phi_zero=1.0, name="custom-kl")
+CUSTOM_KL = Divergence.custom(_kl, np.log, np.exp, phi_zero=1.0, name="custom-kl")
 CUSTOM_BURG = Divergence.custom(
     _burg, _burg_slope, _burg_inverse, phi_zero=math.inf, slope_infinity=1.0, name="custom-burg"
 )

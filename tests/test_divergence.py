@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from drolearn import KL, ChiSquare, CressieRead, CVaR, Divergence, ReverseKL, worst_case
-from drolearn import _kernels as kernels
 from drolearn.divergence import as_divergence
 from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, name
 
@@ -38,9 +37,9 @@ def test_facts(divergence):
 @pytest.mark.parametrize("divergence", ALL, ids=name)
 def test_compiled_phi_is_the_same(divergence):
     for s in GRID[(GRID < 1.9) | (divergence not in ALL[-2:])]:
-        compiled = kernels.phi_of(divergence.spec, s)
+        compiled = divergence.core.phi(s)
         assert compiled == pytest.approx(float(divergence.phi(s)), rel=1e-13, abs=1e-15)
-    assert kernels.phi_of(divergence.spec, 0.0) == divergence.phi_zero
+    assert divergence.core.phi(0.0) == divergence.phi_zero
 
 
 @pytest.mark.parametrize("k", [0.0, 1.0])
@@ -75,9 +74,9 @@ def test_custom_equals_built_in():
 def test_custom_phi_needs_no_normalisation():
     """S log s differs from KL's φ by s − 1, which sums to zero over any weights."""
     plain = Divergence.custom(
-        lambda s: s * math.log(s),
-        lambda s: math.log(s) + 1.0,
-        lambda t: math.exp(t - 1.0),
+        lambda s: s * np.log(s),
+        lambda s: np.log(s) + 1.0,
+        lambda t: np.exp(t - 1.0),
         phi_zero=0.0,
     )
     z = np.random.default_rng(4).standard_normal(50)
@@ -91,8 +90,8 @@ def test_custom_phi_needs_no_normalisation():
 def test_custom_of_straight_pieces_equals_total_variation():
     straight = Divergence.custom(
         lambda s: 0.5 * abs(s - 1.0),
-        lambda s: 0.5 if s > 1.0 else -0.5,
-        lambda t: 0.0 if t < -0.5 else 1.0 if t <= 0.5 else math.inf,
+        lambda s: np.where(s > 1.0, 0.5, -0.5),
+        lambda t: np.where(t < -0.5, 0.0, np.where(t <= 0.5, 1.0, math.inf)),
         slope_infinity=0.5,
         strictly_convex=False,
     )
@@ -162,14 +161,14 @@ class TestCustomRefuses:
     def test_not_convex(self):
         with pytest.raises(ValueError, match=r"phi must be convex\. It is not at s = [0-9.e+-]+"):
             Divergence.custom(
-                lambda s: math.sqrt(s) - 1.0, lambda s: 0.5 / math.sqrt(s), lambda t: 0.25 / t**2
+                lambda s: np.sqrt(s) - 1.0, lambda s: 0.5 / np.sqrt(s), lambda t: 0.25 / t**2
             )
 
     def test_convex_only_in_parts(self):
         with pytest.raises(ValueError, match=r"convex\. It is not at s = [0-9.e+-]+"):
             Divergence.custom(
-                lambda s: (s - 1) ** 2 if s < 5 else 16.0,
-                lambda s: 2 * (s - 1) if s < 5 else 0.0,
+                lambda s: np.where(s < 5, (s - 1) ** 2, 16.0),
+                lambda s: np.where(s < 5, 2 * (s - 1), 0.0),
                 lambda t: 1 + t / 2,
             )
 
@@ -178,7 +177,7 @@ class TestCustomRefuses:
             ValueError, match=r"phi must be finite for every s > 0\. It is nan at s = "
         ):
             Divergence.custom(
-                lambda s: math.nan if 0.1 < s < 0.2 else (s - 1) ** 2,
+                lambda s: np.where((s > 0.1) & (s < 0.2), math.nan, (s - 1) ** 2),
                 lambda s: 2 * (s - 1),
                 lambda t: 1 + t / 2,
             )
@@ -194,7 +193,7 @@ class TestCustomRefuses:
     def test_infinite(self):
         with pytest.raises(ValueError, match=r"phi must be finite .* inf at s = .* use CVaR"):
             Divergence.custom(
-                lambda s: (s - 1) ** 2 if s < 1.5 else math.inf,
+                lambda s: np.where(s < 1.5, (s - 1) ** 2, math.inf),
                 lambda s: 2 * (s - 1),
                 lambda t: 1 + t / 2,
             )
@@ -202,9 +201,9 @@ class TestCustomRefuses:
     def test_flat_around_one(self):
         with pytest.raises(ValueError, match=r"phi must be curved, or have a corner, at 1"):
             Divergence.custom(
-                lambda s: max(0.0, abs(s - 1.0) - 0.1),
-                lambda s: -1.0 if s < 0.9 else 1.0 if s > 1.1 else 0.0,
-                lambda t: 0.0 if t < -1.0 else 0.9 if t < 0.0 else 1.1 if t <= 1.0 else math.inf,
+                lambda s: np.maximum(0.0, abs(s - 1.0) - 0.1),
+                lambda s: np.where(s < 0.9, -1.0, np.where(s > 1.1, 1.0, 0.0)),
+                lambda t: np.select([t < -1.0, t < 0.0, t <= 1.0], [0.0, 0.9, 1.1], math.inf),
                 strictly_convex=False,
             )
 
@@ -212,7 +211,7 @@ class TestCustomRefuses:
         with pytest.raises(ValueError, match=r"the s that minimises phi\(s\) - t\*s\. At t = "):
             Divergence.custom(
                 lambda s: 0.5 * abs(s - 1.0),
-                lambda s: 0.5 if s > 1.0 else -0.5,
+                lambda s: np.where(s > 1.0, 0.5, -0.5),
                 lambda t: 1.0,
                 strictly_convex=False,
             )
@@ -221,8 +220,8 @@ class TestCustomRefuses:
         with pytest.raises(ValueError, match=r"pass strictly_convex=False"):
             Divergence.custom(
                 lambda s: 0.5 * abs(s - 1.0),
-                lambda s: 0.5 if s > 1.0 else -0.5,
-                lambda t: 0.0 if t < -0.5 else 1.0 if t <= 0.5 else math.inf,
+                lambda s: np.where(s > 1.0, 0.5, -0.5),
+                lambda t: np.where(t < -0.5, 0.0, np.where(t <= 0.5, 1.0, math.inf)),
             )
 
     @pytest.mark.parametrize("phi_zero", [0.2, math.inf])
@@ -238,7 +237,7 @@ class TestCustomRefuses:
     def test_wrong_slope_at_infinity(self):
         with pytest.raises(ValueError, match=r"'slope_infinity' parameter must be the limit"):
             Divergence.custom(
-                lambda s: s - 1 - math.log(s),
+                lambda s: s - 1 - np.log(s),
                 lambda s: 1 - 1 / s,
                 lambda t: 1 / (1 - t),
                 slope_infinity=5.0,
@@ -246,22 +245,27 @@ class TestCustomRefuses:
 
     def test_no_value_at_zero(self):
         with pytest.raises(ValueError, match=r"phi\(0\.0\) is nan, so 'phi_zero'"):
-            Divergence.custom(
-                lambda s: s * math.log(s) - s + 1, lambda s: math.log(s), lambda t: math.exp(t)
-            )
+            Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp)
 
-    def test_not_compilable(self):
+    @pytest.mark.parametrize(
+        "phi", [lambda s: math.log(s) - s + 1, lambda s: 0.0 if s == 1 else (s - 1) ** 2]
+    )
+    def test_a_function_of_single_numbers(self, phi):
         with pytest.raises(
-            ValueError, match=r"'phi' parameter must be a Python function of one float"
+            ValueError, match=r"'phi' parameter must be a function of an array.* write np\.log"
         ):
-            Divergence.custom(
-                lambda s: sorted(globals())[0], lambda s: 2 * (s - 1), lambda t: 1 + t / 2
-            )
+            Divergence.custom(phi, lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
+
+    def test_an_exception_of_its_own(self):
+        with pytest.raises(KeyError, match="mine"):
+            Divergence.custom(lambda s: {}["mine"], lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
+
+    def test_a_result_of_another_length(self):
+        with pytest.raises(ValueError, match=r"'phi' parameter must return one number for each"):
+            Divergence.custom(lambda s: s[:2], lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
 
     def test_not_a_function(self):
-        with pytest.raises(
-            ValueError, match=r"'dphi' parameter must be a Python function of one float"
-        ):
+        with pytest.raises(ValueError, match=r"'dphi' parameter must be a function of an array"):
             Divergence.custom(lambda s: (s - 1) ** 2, 3.0, lambda t: 1 + t / 2)  # type: ignore[arg-type]
 
 

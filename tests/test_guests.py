@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("torch")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

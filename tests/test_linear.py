@@ -1,6 +1,5 @@
 """The scikit-learn estimators: scikit-learn's own checks, and what it does not check."""
 
-import math
 import os
 import pickle
 import subprocess
@@ -84,6 +83,7 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 def test_no_check_is_skipped():
     """With what scikit-learn needs to run all of them, which is read when it is imported."""
     program = (
@@ -475,11 +475,11 @@ def test_losses_of_ones_own_travel(binary):
 
 
 def _value(x):
-    return math.log1p(math.exp(-x))
+    return np.log1p(np.exp(-x))
 
 
 def _slope(x):
-    return -1.0 / (1.0 + math.exp(x))
+    return -1.0 / (1.0 + np.exp(x))
 
 
 def test_few_passes_are_no_worse_than_no_model(binary):

@@ -7,20 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from drolearn import Loss, _kernels
+from drolearn import Loss
 from drolearn.loss import as_loss
 
 
 def softplus(x):
-    return math.log(1.0 + math.exp(-x))
-
-
-def math_log(x):
-    return math.log(x)
+    return np.log(1.0 + np.exp(-x))
 
 
 def softplus_slope(x):
-    return -1.0 / (1.0 + math.exp(x))
+    return -1.0 / (1.0 + np.exp(x))
 
 
 NAMED = ["logistic", "squared-hinge", "smoothed-hinge", "squared", "huber"]
@@ -41,8 +37,7 @@ def test_slopes_bends_and_smoothness(loss):
     np.testing.assert_allclose(slope, numeric, atol=1e-8)
     assert (np.diff(slope) >= -1e-15).all()  # convex
     y = np.ones(GRID.size) if loss.of == "margin" else np.zeros(GRID.size)
-    bend = np.empty(GRID.size)
-    _kernels.bends_of(loss.spec, GRID, y, bend)
+    bend = loss.bends(GRID, y)
     turning = (loss.at(GRID + step)[1] - loss.at(GRID - step)[1]) / (2 * step)
     np.testing.assert_allclose(bend, turning, atol=1e-4)
     assert bend.max() <= loss.smoothness * (1 + 1e-6)
@@ -54,9 +49,8 @@ def test_conjugates_are_tight_at_the_slope_and_bounds_elsewhere(loss):
     rng = np.random.default_rng(0)
     f, other = rng.standard_normal(50), rng.standard_normal(50)
     y = np.where(rng.random(50) < 0.5, 1.0, -1.0) if loss.of == "margin" else other[::-1].copy()
-    z, u, z2, u2 = (np.empty(50) for _ in range(4))
-    _kernels.losses_of(loss.spec, f, y, z, u)
-    _kernels.losses_of(loss.spec, other, y, z2, u2)
+    z, u = loss.of_scores(f, y)
+    z2, _ = loss.of_scores(other, y)
     assert loss.conjugate is not None
     np.testing.assert_allclose(z + loss.conjugate(u, y), u * f, atol=1e-12)
     assert (z2 + loss.conjugate(u, y) >= u * other - 1e-12).all()
@@ -74,8 +68,7 @@ def test_logistic_keeps_its_digits():
 def test_multinomial_of_two_classes_is_logistic():
     rng = np.random.default_rng(1)
     f, y = rng.standard_normal((20, 2)), (rng.random(20) < 0.5).astype(float)
-    z, slope = np.empty(20), np.empty(40)
-    _kernels.losses_of(as_loss("multinomial").spec, f.ravel(), y, z, slope)
+    z, slope = as_loss("multinomial").of_scores(f.ravel(), y)
     expected, _ = as_loss("logistic").at((f[:, 1] - f[:, 0]) * (2 * y - 1))
     np.testing.assert_allclose(z, expected, rtol=1e-13)
     np.testing.assert_allclose(slope.reshape(20, 2).sum(axis=1), 0.0, atol=1e-15)
@@ -104,10 +97,12 @@ def test_multinomial_of_two_classes_is_logistic():
             "must be convex",
         ),
         (
-            lambda: Loss.custom(
-                lambda x: math.log(x), lambda x: 1 / x, of="margin", smoothness=1.0
-            ),
+            lambda: Loss.custom(np.log, lambda x: 1 / x, of="margin", smoothness=1.0),
             "must be finite",
+        ),
+        (
+            lambda: Loss.custom(math.exp, math.exp, of="margin", smoothness=1.0),
+            "takes single numbers only: write np.log",
         ),
     ],
 )

@@ -22,6 +22,7 @@ from drolearn import criterion as criterion_module
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
 from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
 
+pytestmark = pytest.mark.xdist_group("torch")
 DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
 
 
@@ -220,7 +221,7 @@ def test_autocast_scaling_and_checkpointing():
 
 #: Named as another, and as a name alone does not tell.
 HALF = Divergence.custom(
-    lambda s: (s - 1.0) ** 2 / 2.0, lambda s: s - 1.0, lambda t: max(t + 1.0, 0.0),
+    lambda s: (s - 1.0) ** 2 / 2.0, lambda s: s - 1.0, lambda t: np.maximum(t + 1.0, 0.0),
     name="kl", phi_zero=0.5,
 )  # fmt: skip
 
@@ -403,6 +404,7 @@ def test_signed_weights_are_those_of_the_draw():
         np.testing.assert_allclose(loss.item(), want @ losses.detach().numpy(), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_of_a_network_is_unbiased():
     """Mean of many draws against the gradient of all rows, and the bias of a fixed batch."""
     model, (x, y) = tiny_net(3).double(), rows(256, 5)
@@ -566,6 +568,7 @@ def test_streams_go_on_and_begin_again():
         list(batches.loader(Stream(5)))
 
 
+@pytest.mark.slow
 def test_streams_are_unbiased_for_the_population():
     """The worst half of exponential losses has the mean 1 + log 2."""
     from drolearn import CVaR
@@ -639,6 +642,7 @@ class Held:
         Held.now -= self.tensor.numel()
 
 
+@pytest.mark.slow
 def test_memory_does_not_depend_on_the_level():
     """What is kept for the way back, and the largest batch, in draws of 50 to 5,000 rows."""
     n = 5000
@@ -729,6 +733,7 @@ def torchrun(processes, parts):
     return subprocess.run(command, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_together_are_one(processes):
     """To 1e-12, for uneven and empty shards, groups and draws of different sizes; and bad losses
@@ -740,6 +745,7 @@ def test_processes_together_are_one(processes):
         assert ran.stdout.count(said) == processes
 
 
+@pytest.mark.slow
 def test_two_nodes_of_two_processes():
     """Where the rank is not the local rank."""
     with socket.socket() as free:
@@ -761,6 +767,7 @@ def test_two_nodes_of_two_processes():
         assert out.count("equal") == 2
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_the_others():
     """Without torchrun, which would end the others itself."""
     script = Path(__file__).with_name("distributed.py")

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drolearn import CVaR, TotalVariation, worst_case
-from drolearn import _kernels as kernels
 from drolearn.divergence import as_divergence
 from tests.examples import (
     ALL,
@@ -324,19 +323,6 @@ def test_many_weighted_losses_sum_to_one(divergence):
     assert abs(math.fsum(wc.weights) - 1.0) <= 1e-12
     assert (wc.weights >= 0.0).all()
     assert wc.gap <= 1e-10 * (z.max() - z.min())
-
-
-def test_a_norm_that_is_off_is_corrected_and_the_share_at_the_quantile_kept():
-    """Mass that is off by rounding is divided out, without losing what is left at the pivot."""
-    spec, z, work = CVaR(0.5).spec, np.array([1.0, 2.0, 3.0]), np.empty(kernels.WORK)
-    kernels.solve(spec, z, np.empty(0), 0.1, work, np.empty(3))
-    share = work[kernels.KEEP]
-    work[kernels.STATUS], work[kernels.RESCALED] = kernels.FILL, 0.0
-    work[kernels.SUMS] = 1.0 + 1e-8
-    kernels._check_fill.py_func(spec, 0.1, work)
-    assert work[kernels.STATUS] == kernels.FILL
-    assert work[kernels.NORM] == 1.0 + 1e-8
-    assert work[kernels.KEEP] == share > 0.0
 
 
 def test_total_variation_moves_mass_from_the_bottom_to_the_top():

@@ -29,6 +29,7 @@ def logistic_losses(path: Path) -> np.ndarray:
     return np.logaddexp(0.0, -y * (X @ theta))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FILES, reason="DROLEARN_DATA does not name a folder with data sets")
 def test_certified_on_real_losses():
     for path in FILES:

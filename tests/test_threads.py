@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
+import os
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from drolearn import KL, _kernels, worst_case
+from drolearn import _core, worst_case
 
 module = sys.modules["drolearn.worst_case"]
 LOSSES = np.logaddexp(0.0, np.random.default_rng(0).standard_normal(150_000))
@@ -45,73 +44,76 @@ def test_after_a_fork():
     assert queue.get() == expected
 
 
-def test_ctrl_c_before_the_first_thread_takes_part():
-    """Nobody waits for a thread that never came, and the next call works."""
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_threads_are_at_work():
+    """A child that is made in the middle of a call does not wait for threads it does not have."""
+    z, stop = np.tile(LOSSES, 8), threading.Event()
 
-    def interrupted(*arguments):
-        if arguments[-2] == 0:
-            raise KeyboardInterrupt
-        return _kernels.share_plain(*arguments)
+    def work() -> None:
+        while not stop.is_set():
+            worst_case(z, 0.1, n_jobs=2)
 
-    expected = worst_case(LOSSES, 0.1, "kl", n_jobs=2).weights
-    work, out = np.empty(_kernels.WORK), np.empty(LOSSES.size)
-    with pytest.raises(KeyboardInterrupt):
-        module._solve_threaded(
-            _kernels.solve_plain, interrupted, KL().spec, LOSSES, np.empty(0), 0.1, work, out, 2
-        )
-    names = [thread.name for thread in threading.enumerate()]
-    assert any(name.startswith("drolearn") for name in names)
-    assert np.array_equal(worst_case(LOSSES, 0.1, "kl", n_jobs=2).weights, expected)
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                ok = worst_case(LOSSES, 0.1, n_jobs=2).value > 0.0
+                os._exit(0 if ok else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_equal_bits_for_any_number_of_threads():
+    rng = np.random.default_rng(1)
+    for threads in (2, 3, 4, 7):
+        for base in (None, rng.exponential(size=LOSSES.size)):
+            one, more = np.empty(LOSSES.size), np.empty(LOSSES.size)
+            for divergence in ("chi2", "kl", "jensen-shannon", "cvar"):
+                core = module.as_divergence(divergence).core
+                alone = _core.solve(core, 0.1, LOSSES, base, one, 1)
+                assert _core.solve(core, 0.1, LOSSES, base, more, threads) == alone
+                assert np.array_equal(one, more)
+
+
+def test_the_lock_is_released():
+    """Other Python threads run while the core works."""
+    z, ticks, stop = np.tile(LOSSES, 20), 0, threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+
+    other = threading.Thread(target=tick)
+    other.start()
+    before = ticks
+    worst_case(z, 0.1, "hellinger")
+    during = ticks - before
+    stop.set()
+    other.join()
+    assert during > 100
+
+
+def test_a_process_that_ends_while_threads_wait():
+    program = (
+        "import numpy as np\n"
+        "from drolearn import worst_case\n"
+        "worst_case(np.random.default_rng(0).random(300_000), 0.1, 'hellinger', n_jobs=2)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_are_used_only_where_they_pay(monkeypatch):
     used = []
-    original = module._solve_threaded
-    monkeypatch.setattr(
-        module, "_solve_threaded", lambda *a: used.append(a[2].code) or original(*a)
-    )
-    monkeypatch.setattr(module, "_THREADS_FROM", {_kernels.CHI2: 1 << 22, _kernels.KL: 1 << 19})
+    original = _core.solve
+    monkeypatch.setattr(_core, "solve", lambda *a: used.append(a[-1]) or original(*a))
+    monkeypatch.setattr(module, "_THREADS_FROM", {"chi2": 1 << 22, "kl": 1 << 19})
     for divergence in ("chi2", "kl", "total-variation"):
         worst_case(LOSSES, 0.1, divergence, n_jobs=2)
-    assert used == [_kernels.TOTAL_VARIATION]
-
-
-_INTERRUPTED = """
-import numpy as np
-from drolearn import worst_case
-z = np.random.default_rng(0).exponential(size=2_000_000)
-cases = [("chi2", None), ("hellinger", None), ("kl", 2), ("jensen-shannon", 2)]
-for name, n_jobs in cases:
-    worst_case(z, 0.1, name, n_jobs=n_jobs)  # compiled before the first signal
-for _ in range(15):
-    for name, n_jobs in cases:
-        try:
-            print("ready", flush=True)
-            for _ in range(10_000):
-                worst_case(z, 0.1, name, n_jobs=n_jobs)
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no SIGINT to one process")
-def test_ctrl_c_at_any_moment_raises_keyboard_interrupt():
-    """Each SIGINT ends a call in KeyboardInterrupt; none ends the process."""
-    rng = np.random.default_rng(0)
-    lines = []
-    with subprocess.Popen(
-        [sys.executable, "-c", _INTERRUPTED],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for line in process.stdout:
-            lines.append(line.strip())
-            if lines[-1] == "ready":
-                time.sleep(rng.uniform(0.0, 0.1))
-                process.send_signal(signal.SIGINT)
-        errors = process.stderr.read()
-    assert process.returncode == 0, errors
-    assert lines == ["ready", "interrupted"] * 60
+    assert used == [1, 1, min(2, os.cpu_count() or 1)]

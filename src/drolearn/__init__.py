@@ -13,14 +13,14 @@ from drolearn.divergence import (
     ReverseKL,
     TotalVariation,
 )
-from drolearn.gradient import Draw, Fixed, Full, Growing, Multilevel
-from drolearn.loss import Loss
-from drolearn.solver import Solution, solve
 from drolearn.worst_case import WorstCase, worst_case
 
 if TYPE_CHECKING:
+    from drolearn.gradient import Draw, Fixed, Full, Growing, Multilevel
     from drolearn.linear import RobustClassifier, RobustRegressor
+    from drolearn.loss import Loss
     from drolearn.path import RobustClassifierCV, RobustRegressorCV
+    from drolearn.solver import Solution, solve
 
 __all__ = [
     "KL",
@@ -50,12 +50,21 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# What needs scikit-learn is imported when it is used.
+# Where the other names are: imported when they are used, so that a worst case does not wait for
+# solvers, nor solvers for scikit-learn.
 _LATER = {
+    "Draw": "gradient",
+    "Fixed": "gradient",
+    "Full": "gradient",
+    "Growing": "gradient",
+    "Loss": "loss",
+    "Multilevel": "gradient",
     "RobustClassifier": "linear",
     "RobustClassifierCV": "path",
     "RobustRegressor": "linear",
     "RobustRegressorCV": "path",
+    "Solution": "solver",
+    "solve": "solver",
 }
 
 

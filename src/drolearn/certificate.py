@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from drolearn import _kernels
 from drolearn.problem import Evaluation, Problem
 
 __all__ = ["LARGE", "Corner", "Point", "corner_of", "duality_gap", "reach", "solve_spd"]
@@ -78,8 +76,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     best = bound(at.slopes, delta, point.gradient * free)
     if best <= 0.1 * tol * problem.unit(reached) or problem.d > LARGE or problem.m > 1:
         return best
-    bend = np.empty(problem.n)
-    _kernels.bends_of(problem.loss.spec, at.scores, problem.y, bend)
+    bend = problem.loss.bends(at.scores, problem.y, problem.threads)
     hessian, _ = problem.gram(p * bend)
     hessian[np.diag_indices_from(hessian)] += penalty
     for ridge in (1e-12, 1e-9, 1e-6):
@@ -150,6 +147,8 @@ def _some_at_a_time(n: int) -> Iterator[slice]:
 
 def solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
     """matrix⁻¹ right for a matrix that is positive definite but for rounding."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve  # imported when used: it is heavy
+
     diagonal = np.einsum("ii->i", matrix)
     largest = max(float(diagonal.max()), 1e-300)
     if largest <= 1e-290:  # no curvature at all

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from drolearn import _kernels
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.gradient import Draw
 from drolearn.inputs import as_groups
@@ -24,7 +23,7 @@ from drolearn.worst_case import WorstCase, as_base, as_radius, not_finite, worst
 
 __all__ = ["RobustLoss"]
 
-_ON_DEVICE = {_kernels.CHI2: solve_chi2, _kernels.KL: solve_kl}
+_ON_DEVICE = {"chi2": solve_chi2, "kl": solve_kl}
 #: What torch.compile leaves to Python; the graph has a break there.
 _eager: Any = torch.compiler.disable
 #: Kinds of devices whose memory compiled code can read.
@@ -172,7 +171,7 @@ class RobustLoss(torch.nn.Module):
         if draw is not None:
             return self._weigh_draw(z, draw, base)
         compiling = torch.compiler.is_compiling()
-        solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.code)
+        solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.family)
         if groups is None and solve is None and compiling and self._named:
             # Compiled code as one operation of the graph.
             weights, facts = _weigh_by_name(z, base, self.rho, self.divergence.name)
@@ -220,7 +219,7 @@ class RobustLoss(torch.nn.Module):
                 f"The draw has {draw.indices.size} rows and there are {size} losses: they must "
                 f"belong to the same batch."
             )
-        if radius != self.rho and self.divergence.code != _kernels.CVAR:
+        if radius != self.rho and self.divergence.family != "cvar":
             raise ValueError(
                 f"The draw was made for rho = {radius!r} and the criterion for {self.rho!r}: give "
                 f"both the same."

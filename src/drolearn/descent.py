@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.gradient import Draw, Method, Multilevel
 from drolearn.problem import Problem, some_rows
 from drolearn.storage import replacing
@@ -90,17 +90,35 @@ class History:
 
 
 @dataclass
+class Anchoring:
+    """What methods with anchors remember besides the anchor itself."""
+
+    samples: float = 0.0
+    """The sample count at which the anchor was cast."""
+    value: float = 0.0
+    """The robust loss there."""
+    shorter: float = 0.0
+    """How many times the steps were halved."""
+    shortened: float = 0.0
+    """The sample count at which they were halved last."""
+
+
+_COUNTS = ("step", "samples", "base_norm", "averaged", "corrections", "clipped")
+
+
+@dataclass
 class State:
     """All that the next step depends on, and the best model so far."""
 
     theta: Array
     average: Array
-    tally: Array
+    tally: _core.Tally
     anchor: Array
     drift: Array
     best: Array
     best_value: float
     generator: Mapping[str, Any]
+    anchoring: Anchoring = field(default_factory=Anchoring)
     probabilities: tuple[float, ...] = ()
     fingerprint: str = ""
     history: History = field(default_factory=History)
@@ -111,7 +129,7 @@ class State:
         return State(
             theta=theta.copy(),
             average=np.zeros_like(theta),
-            tally=np.zeros(_kernels.TALLY),
+            tally=_core.Tally(),
             anchor=np.zeros((0, theta.shape[1])),
             drift=np.zeros_like(theta),
             best=theta.copy(),
@@ -122,8 +140,15 @@ class State:
     @property
     def averaged(self) -> Array:
         """The average of the iterates, late ones counting more."""
-        weight = self.tally[_kernels.AVERAGED]
+        weight = self.tally.averaged
         return self.average / weight if weight > 0.0 else self.theta.copy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The core's tally as a dictionary of its numbers."""
+        return {**self.__dict__, "tally": _counts_of(self.tally)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, tally=_tally_of(state["tally"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a file, all of it or nothing."""
@@ -131,12 +156,14 @@ class State:
 
         about = {
             "best_value": self.best_value,
+            "tally": _counts_of(self.tally),
+            "anchoring": vars(self.anchoring),
             "generator": self.generator,
             "probabilities": self.probabilities,
             "fingerprint": self.fingerprint,
             "history": vars(self.history),
         }
-        names = ("theta", "average", "tally", "anchor", "drift", "best")
+        names = ("theta", "average", "anchor", "drift", "best")
         arrays = {name: getattr(self, name) for name in names}
         with replacing(path) as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
@@ -153,12 +180,25 @@ class State:
             about = json.loads(str(content.pop("about")))
             history = History(**about.pop("history"))
             about["probabilities"] = tuple(about["probabilities"])
+            about["tally"] = _tally_of(about["tally"])
+            about["anchoring"] = Anchoring(**about["anchoring"])
             return State(**content, **about, history=history)
         except (KeyError, TypeError, ValueError, zipfile.BadZipFile, EOFError) as error:
             raise ValueError(
                 f"{os.fspath(path)!r} is not a checkpoint of drolearn, or is damaged: delete it "
                 f"to start anew."
             ) from error
+
+
+def _counts_of(tally: _core.Tally) -> dict[str, float]:
+    return {name: getattr(tally, name) for name in _COUNTS}
+
+
+def _tally_of(counts: Mapping[str, float]) -> _core.Tally:
+    tally = _core.Tally()
+    for name in _COUNTS:
+        setattr(tally, name, float(counts[name]))
+    return tally
 
 
 def descend(
@@ -195,11 +235,9 @@ def descend(
     rng.bit_generator.state = state.generator
     # Who comes closer than some rows can tell is watched on all of them.
     watched = _Watched(problem, average, problem.n if anchor_every < math.inf else watch_rows)
-    address, packed = _kernels.pack(problem.divergence.spec)
-    mean, scale, _ = problem.columns
     tally = state.tally
     chunk = float(min(max(_WORK / (problem.row_size * problem.m), 64.0), 2.0**20))
-    if problem.csr is not None:
+    if problem.sparse:
         # A stay ends with a look at every coordinate: it must pay for itself.
         chunk = max(chunk, 4.0 * problem.d / problem.row_size)
     # Whole numbers: the next multiple of a fraction may be rounded to the sample count itself,
@@ -211,49 +249,29 @@ def descend(
         state.history.add(0.0, time.process_time() - began, state.best_value, math.nan, math.nan)
     ending = "done"
     try:
-        while tally[_kernels.SAMPLES] < samples:
+        while tally.samples < samples:
             if isinstance(method, Multilevel):
                 method = _tuned(problem, method, state, rng, tune)
-            at = float(tally[_kernels.SAMPLES])
+            at = tally.samples
             if anchor_every < math.inf and at >= _next_anchor(state, anchor_every):
                 _cast_anchor(problem, state)
-                at = float(tally[_kernels.SAMPLES])
+                at = tally.samples
             limit = min((at // chunk + 1.0) * chunk, samples)
             if anchor_every < math.inf:
                 limit = min(limit, _next_anchor(state, anchor_every))
-            first = tally[_kernels.STEP]
-            gammas = _step_sizes(step, first + np.arange(_STEPS))
-            gammas = gammas * 0.5 ** tally[_kernels.SHORTER]
+            first = tally.step
+            gammas = _step_sizes(step, first + np.arange(_STEPS, dtype=np.float64))
+            gammas = gammas * 0.5**state.anchoring.shorter
             # Late iterates count more, as t²: early ones need not be cut off at a point that
             # only who knows the number of steps could name.
             omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
-            status = _kernels.descend(
-                rng,
-                method.plan,
-                problem.loss.spec,
-                address,
-                packed,
-                problem.X,
-                problem.csr,
-                problem.y,
-                problem.base,
-                state.theta,
-                state.average,
-                mean,
-                scale,
-                state.anchor,
-                state.drift,
-                gammas,
-                problem.l2,
-                clip,
-                omega,
-                limit,
-                tally,
-            )
-            state.generator = rng.bit_generator.state
-            if status == _kernels.LOST_INNER:
+            try:
+                status = run_steps(problem, method, state, rng, (gammas, clip, omega, limit))
+            finally:
+                state.generator = rng.bit_generator.state
+            if status == _core.NOT_SOLVED:
                 raise RuntimeError("No worst case was found for the losses of a draw.")
-            lost = status == _kernels.LOST_FINITE or not np.isfinite(state.theta).all()
+            lost = status == _core.NOT_FINITE or not np.isfinite(state.theta).all()
             if lost and state.anchor.shape[0]:
                 lost = False
                 _shorten(state)
@@ -265,7 +283,7 @@ def descend(
                 if watch(state):
                     ending = "stopped"
                     break
-                since = float(tally[_kernels.SHORTENED])
+                since = state.anchoring.shortened
                 if tol is not None and _stalled(state.history, problem.n, tol, since):
                     ending = "converged"
                     break
@@ -274,6 +292,31 @@ def descend(
     except KeyboardInterrupt:
         ending = "interrupted"
     return ending
+
+
+def run_steps(
+    problem: Problem,
+    method: Method,
+    state: State,
+    rng: np.random.Generator,
+    steps: tuple[Array, float, float, float],
+) -> int:
+    """Make some steps in the core, which changes `state` in place; a status.
+
+    `steps` are the step sizes, the bound on corrections, the weight of the average, and the sample
+    count at which to stop.
+    """
+    mean, scale, _ = problem.columns
+    loop = _core.Descent(
+        (problem.loss.core, problem.divergence.core), problem.l2, method.plan, problem.rows,
+        (problem.y, problem.weights), (mean, scale),
+    )  # fmt: skip
+    anchor = (state.anchor, state.drift) if state.anchor.shape[0] else None
+    gammas, clip, omega, limit = steps
+    numbers = (np.ascontiguousarray(gammas), float(clip), float(omega), float(limit))
+    model, generator = (state.theta, state.average), rng.bit_generator
+    with generator.lock:
+        return loop.run(generator.capsule, model, anchor, numbers, state.tally)
 
 
 def _step_sizes(step: Step, t: Array) -> Array:
@@ -315,7 +358,7 @@ class _Watched:
     def due(self, state: State, samples: float) -> bool:
         """Whether it is time for a look, which may cost a tenth of what was done since."""
         seen = state.history.samples[-1]
-        now = float(state.tally[_kernels.SAMPLES])
+        now = state.tally.samples
         return now >= samples or now - seen >= max(5.0 * self.problem.n, 0.05 * seen)
 
     def look(self, state: State, began: float, gamma: float) -> bool:
@@ -331,10 +374,10 @@ class _Watched:
             state.best_value = min(value, state.best_value)
         tally = state.tally
         state.history.add(
-            tally[_kernels.SAMPLES],
+            tally.samples,
             time.process_time() - began,
             value,
-            tally[_kernels.BASE_NORM],
+            tally.base_norm,
             gamma,
         )
         return math.isfinite(value)
@@ -356,14 +399,14 @@ def _stalled(history: History, n: int, tol: float, since: float) -> bool:
 
 def _next_anchor(state: State, every: float) -> float:
     """The sample count at which the anchor is cast anew."""
-    return float(state.tally[_kernels.ANCHORED] + every) if state.anchor.shape[0] else 0.0
+    return state.anchoring.samples + every if state.anchor.shape[0] else 0.0
 
 
 def _shorten(state: State) -> None:
     """Back to the anchor, and on with half the steps."""
     state.theta = state.anchor.copy()
-    state.tally[_kernels.SHORTER] += 1.0
-    state.tally[_kernels.SHORTENED] = state.tally[_kernels.SAMPLES]
+    state.anchoring.shorter += 1.0
+    state.anchoring.shortened = state.tally.samples
 
 
 def _cast_anchor(problem: Problem, state: State) -> None:
@@ -375,16 +418,16 @@ def _cast_anchor(problem: Problem, state: State) -> None:
     tally = state.tally
     at = problem.evaluate(problem.scores(state.theta))
     value = at.value + problem.cost(state.theta)
-    before = float(tally[_kernels.ANCHOR_VALUE])
+    before = state.anchoring.value
     if state.anchor.shape[0] and not value <= before + 1e-13 * abs(before):
         _shorten(state)
     else:
         drift = problem.gradient(at)
         drift[:, :-1] -= problem.columns[0] * drift[:, -1:]
         state.anchor, state.drift = state.theta.copy(), drift
-        tally[_kernels.ANCHOR_VALUE] = value
-    tally[_kernels.SAMPLES] += problem.n
-    tally[_kernels.ANCHORED] = tally[_kernels.SAMPLES]
+        state.anchoring.value = value
+    tally.samples += problem.n
+    state.anchoring.samples = tally.samples
 
 
 def _tuned(
@@ -393,17 +436,15 @@ def _tuned(
     """The method with the probabilities of an earlier pilot, or of one now if it is time."""
     if method.probabilities is not None or not tune:
         return method
-    if not state.probabilities and state.tally[_kernels.STEP] >= 200.0:
+    if not state.probabilities and state.tally.step >= 200.0:
 
         def gradient(draw: Draw) -> Array:
             part = problem.subset(draw.indices)
             if part.base.size and not part.base.any():
                 return np.zeros(problem.size)
-            f = part.scores(state.theta)
-            z, slopes = np.empty(part.n), np.empty(part.n * part.m)
-            _kernels.losses_of(part.loss.spec, f, part.y, z, slopes)
-            weights = draw.weights(z, problem.divergence, part.base if part.base.size else None)
-            return part.scaled_gradient(part.data_gradient(slopes * np.repeat(weights, part.m)))
+            z, slopes = part.loss.of_scores(part.scores(state.theta), part.y)
+            weights = draw.weights(z, problem.divergence, part.weights)
+            return part.scaled_gradient(part.data_gradient(slopes, weights))
 
         found = method.tuned(gradient, rng, budget=min(10 * problem.n, 200_000))
         state.generator = rng.bit_generator.state

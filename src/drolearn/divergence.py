@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -32,8 +31,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn import _kernels
-from drolearn.custom import compiled, limit_at_zero, slope_at_one, try_out
+from drolearn import _core
+from drolearn.custom import (
+    ArrayFunction,
+    UserFunction,
+    check_picklable,
+    limit_at_zero,
+    slope_at_one,
+    try_out,
+)
 
 __all__ = [
     "KL",
@@ -79,7 +85,7 @@ class Divergence:
     """
 
     name: ClassVar[str] = ""
-    code: ClassVar[int] = -1
+    family: ClassVar[str] = ""  # what the core calls it
     phi_zero: ClassVar[Any] = math.nan
     slope_infinity: ClassVar[Any] = math.inf
     strictly_convex: ClassVar[Any] = True
@@ -119,20 +125,20 @@ class Divergence:
         return float(peak * self.phi(1.0 / peak) + (1.0 - peak) * self.phi_zero)
 
     @cached_property
-    def spec(self) -> _kernels.Spec:
-        """The divergence as compiled code sees it."""
-        return _kernels.Spec(
-            code=self.code,
-            straight=int(not self.strictly_convex),
-            k=self._parameter(),
-            origin=self._origin(),
-            phi_zero=float(self.phi_zero),
-            curvature=float(self.curvature),
-            slope_one=0.0,
-            phi=0,
-            dphi=0,
-            inverse=0,
+    def core(self) -> _core.Divergence:
+        """The divergence as the core sees it."""
+        return _core.Divergence(
+            self.family,
+            self._parameter(),
+            self._origin(),
+            float(self.phi_zero),
+            float(self.curvature),
+            not self.strictly_convex,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the core's object, which is made anew on arrival."""
+        return {key: value for key, value in self.__dict__.items() if key != "core"}
 
     def _parameter(self) -> float:
         return 0.0
@@ -143,16 +149,16 @@ class Divergence:
 
     @staticmethod
     def custom(
-        phi: Callable[[float], float],
-        dphi: Callable[[float], float],
-        dphi_inverse: Callable[[float], float],
+        phi: ArrayFunction,
+        dphi: ArrayFunction,
+        dphi_inverse: ArrayFunction,
         *,
         phi_zero: float | None = None,
         slope_infinity: float = math.inf,
         strictly_convex: bool = True,
         name: str = "custom",
     ) -> Divergence:
-        """Your own φ from three plain Python functions of a float.
+        """Your own φ from three functions of arrays.
 
         Parameters
         ----------
@@ -172,17 +178,20 @@ class Divergence:
         name : str
             What to call it.
 
-        The functions are compiled once, when the divergence is made, and may use `math` and
-        numpy's scalar functions.  They are then tried out; what is not convex, not finite, or
-        does not fit together, is refused with the point where it fails.  To pickle the
-        divergence, give functions that can be pickled (not lambdas).
+        The functions take an array of numbers and return as many, as NumPy's functions do: write
+        ``np.log(s)``, not ``math.log(s)``.  A :class:`scipy.LowLevelCallable` of the signature
+        ``double (double)``, from Cython, ctypes or numba's cfunc, runs at compiled speed.
+
+        They are tried out when the divergence is made; what is not convex, not finite, or does not
+        fit together, is refused with the point where it fails.  To pickle the divergence, give
+        functions that can be pickled (not lambdas).
 
         Examples
         --------
-        >>> from math import exp, log
+        >>> import numpy as np
         >>> from drolearn import Divergence, worst_case
-        >>> kl = Divergence.custom(lambda s: s * log(s) - s + 1, lambda s: log(s),
-        ...                        lambda t: exp(t), phi_zero=1.0, name="my-kl")
+        >>> kl = Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp, phi_zero=1.0,
+        ...                        name="my-kl")
         >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=kl).value, 6)
         2.993432
         """
@@ -194,7 +203,7 @@ class ChiSquare(Divergence):
     """φ(s) = (s − 1)²."""
 
     name: ClassVar[str] = "chi2"
-    code: ClassVar[int] = _kernels.CHI2
+    family: ClassVar[str] = "chi2"
     phi_zero: ClassVar[Any] = 1.0
     curvature: ClassVar[Any] = 2.0
 
@@ -207,7 +216,7 @@ class KL(Divergence):
     """φ(s) = s log s − s + 1."""
 
     name: ClassVar[str] = "kl"
-    code: ClassVar[int] = _kernels.KL
+    family: ClassVar[str] = "kl"
     phi_zero: ClassVar[Any] = 1.0
 
     def _phi(self, s: Array) -> Array:
@@ -219,7 +228,7 @@ class ReverseKL(Divergence):
     """φ(s) = −log s + s − 1: no row ever loses all its mass."""
 
     name: ClassVar[str] = "reverse-kl"
-    code: ClassVar[int] = _kernels.REVERSE_KL
+    family: ClassVar[str] = "reverse-kl"
     phi_zero: ClassVar[Any] = math.inf
     slope_infinity: ClassVar[Any] = 1.0
 
@@ -232,7 +241,7 @@ class Hellinger(Divergence):
     """φ(s) = ½ (√s − 1)²."""
 
     name: ClassVar[str] = "hellinger"
-    code: ClassVar[int] = _kernels.HELLINGER
+    family: ClassVar[str] = "hellinger"
     phi_zero: ClassVar[Any] = 0.5
     slope_infinity: ClassVar[Any] = 0.5
     curvature: ClassVar[Any] = 0.25
@@ -246,7 +255,7 @@ class JensenShannon(Divergence):
     """φ(s) = ½ (s log s − (1 + s) log((1 + s)/2))."""
 
     name: ClassVar[str] = "jensen-shannon"
-    code: ClassVar[int] = _kernels.JENSEN_SHANNON
+    family: ClassVar[str] = "jensen-shannon"
     phi_zero: ClassVar[Any] = 0.5 * math.log(2.0)
     slope_infinity: ClassVar[Any] = 0.5 * math.log(2.0)
     curvature: ClassVar[Any] = 0.25
@@ -260,7 +269,7 @@ class TotalVariation(Divergence):
     """φ(s) = ½ |s − 1|: mass ρ moves from the smallest losses to the largest."""
 
     name: ClassVar[str] = "total-variation"
-    code: ClassVar[int] = _kernels.TOTAL_VARIATION
+    family: ClassVar[str] = "total-variation"
     phi_zero: ClassVar[Any] = 0.5
     slope_infinity: ClassVar[Any] = 0.5
     strictly_convex: ClassVar[Any] = False
@@ -285,7 +294,7 @@ class CVaR(Divergence):
 
     level: float = 0.1
     name: ClassVar[str] = "cvar"
-    code: ClassVar[int] = _kernels.CVAR
+    family: ClassVar[str] = "cvar"
     phi_zero: ClassVar[Any] = 0.0
     strictly_convex: ClassVar[Any] = False
 
@@ -323,8 +332,8 @@ class CressieRead(Divergence):
             )
 
     @property
-    def code(self) -> int:  # type: ignore[override]
-        return {0.0: _kernels.REVERSE_KL, 1.0: _kernels.KL}.get(self.k, _kernels.CRESSIE_READ)
+    def family(self) -> str:  # type: ignore[override]
+        return {0.0: "reverse-kl", 1.0: "kl"}.get(self.k, "cressie-read")
 
     @property
     def phi_zero(self) -> float:  # type: ignore[override]
@@ -339,7 +348,7 @@ class CressieRead(Divergence):
 
     def _origin(self) -> float:
         # Next to k = 1 the pole is far away, and would only cost digits.
-        if self.code == _kernels.CRESSIE_READ and abs(self.k - 1.0) < 0.5:
+        if self.family == "cressie-read" and abs(self.k - 1.0) < 0.5:
             return 0.0
         return 0.0 if self.k == 1.0 else 1.0 / (1.0 - self.k)
 
@@ -353,15 +362,15 @@ class CressieRead(Divergence):
 
 
 class _Custom(Divergence):
-    """The user's own φ, compiled and tried out."""
+    """The user's own φ, tried out."""
 
-    code: ClassVar[int] = _kernels.CUSTOM
+    family: ClassVar[str] = "custom"
 
     def __init__(
         self,
-        phi: Callable[[float], float],
-        dphi: Callable[[float], float],
-        dphi_inverse: Callable[[float], float],
+        phi: ArrayFunction,
+        dphi: ArrayFunction,
+        dphi_inverse: ArrayFunction,
         phi_zero: float | None,
         slope_infinity: float,
         strictly_convex: bool,
@@ -379,36 +388,31 @@ class _Custom(Divergence):
         self.name = str(name)  # type: ignore[misc]
         self.strictly_convex = bool(strictly_convex)  # type: ignore[misc]
         self.slope_infinity = float(slope_infinity)  # type: ignore[misc]
-        self._f = compiled("phi", phi)
-        self._df = compiled("dphi", dphi)
-        self._g = compiled("dphi_inverse", dphi_inverse)
-        f, df, g = self._f.ctypes, self._df.ctypes, self._g.ctypes
+        f, df = UserFunction("phi", phi), UserFunction("dphi", dphi)
+        g = UserFunction("dphi_inverse", dphi_inverse)
+        self._functions = (f, df, g)
         self.phi_zero = limit_at_zero(f, phi_zero)  # type: ignore[misc]
         try_out(f, df, g, self.phi_zero, self.slope_infinity, self.strictly_convex)
         self._slope_one = slope_at_one(f, df, self.strictly_convex)
-        bend = (df(1.0 + 1e-4) - df(1.0 - 1e-4)) / 2e-4
+        bend = (df.at(1.0 + 1e-4) - df.at(1.0 - 1e-4)) / 2e-4
         self.curvature = bend if 0.0 < bend < math.inf else 1.0  # type: ignore[misc]
 
     def _phi(self, s: Array) -> Array:
-        f = self._f.ctypes
-        return np.array([f(x) for x in s.ravel()], dtype=np.float64).reshape(s.shape)
+        return self._functions[0](s.ravel()).reshape(s.shape)
 
     @cached_property
-    def spec(self) -> _kernels.Spec:
+    def core(self) -> _core.Divergence:
         slope_one = self._slope_one
         # Straight pieces are searched by bisection, which needs no pole.
         finite = self.strictly_convex and self.slope_infinity < math.inf
-        return _kernels.Spec(
-            code=self.code,
-            straight=int(not self.strictly_convex),
-            k=0.0,
-            origin=self.slope_infinity - slope_one if finite else 0.0,
-            phi_zero=self.phi_zero + slope_one,
-            curvature=self.curvature,
-            slope_one=slope_one,
-            phi=self._f.address,
-            dphi=self._df.address,
-            inverse=self._g.address,
+        return _core.Divergence(
+            self.family,
+            0.0,
+            self.slope_infinity - slope_one if finite else 0.0,
+            self.phi_zero + slope_one,
+            self.curvature,
+            not self.strictly_convex,
+            (slope_one, *(function.core for function in self._functions)),
         )
 
     def __repr__(self) -> str:
@@ -421,15 +425,16 @@ class _Custom(Divergence):
         return hash(self._arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Custom, self._arguments  # addresses do not travel: compiled anew on arrival
+        check_picklable(*self._functions)
+        return _Custom, self._arguments  # made anew on arrival
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-_BY_NAME: dict[str, Callable[[], Divergence]] = {
-    kind.name: kind
+_BY_NAME: dict[str, Divergence] = {
+    kind.name: kind()
     for kind in (ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, TotalVariation, CVaR)
 }
 
@@ -451,7 +456,7 @@ NAMES = tuple(_BY_NAME)
 def as_divergence(divergence: str | Divergence) -> Divergence:
     """A divergence from its name, or as it is."""
     if isinstance(divergence, Divergence):
-        if divergence.code < 0:
+        if not divergence.family:
             raise ValueError(
                 f"The 'divergence' parameter must be a divergence that the solver knows; make "
                 f"your own with Divergence.custom. Got {divergence!r} instead."
@@ -461,7 +466,7 @@ def as_divergence(divergence: str | Divergence) -> Divergence:
     hint = ""
     if isinstance(divergence, str):
         if divergence in _BY_NAME:
-            return _BY_NAME[divergence]()
+            return _BY_NAME[divergence]
         plain = divergence.lower().replace("_", "-").replace(" ", "-")
         close = difflib.get_close_matches(plain, names, 1, 0.5)
         if plain in _ALSO_CALLED or close:

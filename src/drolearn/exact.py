@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.certificate import LARGE, Corner, Point, corner_of, duality_gap, reach, solve_spd
 from drolearn.problem import Evaluation, Problem
 from drolearn.smooth import bend_of, can_smooth, inverse_of
-from drolearn.worst_case import WorstCase, thread_count
+from drolearn.worst_case import WorstCase
 
 __all__ = ["Exact", "can_newton", "minimise"]
 
@@ -81,11 +81,10 @@ def minimise(
 ) -> Exact:
     """Minimise the robust loss to a relative gap of about `tol`, see `_minimise`.
 
-    Linear algebra gets no more threads than passes over the data: on matrices of this size
-    the two libraries of NumPy and SciPy would be in each other's way.
+    Linear algebra gets one thread: on matrices of this size the libraries of NumPy and SciPy
+    would be in each other's way, and `Problem.gram` shares out its rows itself.
     """
-    threads = 1 if problem.n_jobs is None else thread_count(problem.n_jobs)
-    with _blas().limit(limits=threads, user_api="blas"):
+    with _blas().limit(limits=1, user_api="blas"):
         return _minimise(problem, direction, start, tol, max_iter, watch)
 
 
@@ -250,7 +249,7 @@ def _has_matrix(problem: Problem) -> bool:
 def _price(problem: Problem) -> float:
     """What a step of Newton's method costs, in steps of L-BFGS."""
     n, d, row = problem.n, problem.d + 1, problem.row_size
-    dense = problem.csr is None
+    dense = not problem.sparse
     # Seconds, as measured; their ratio is much the same elsewhere.
     matrix = n * d * (d * 5e-11 + 7e-10) if dense else n * row * row * 1.5e-9
     step = 1.3e-9 * n * row + 1.5e-8 * n + 2e-4
@@ -448,8 +447,7 @@ def _newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
     X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,   J the gradients of what the ball moves.
     """
     at, worst, groups = point.at, point.at.worst, problem.groups
-    curve = np.empty(problem.n)
-    _kernels.bends_of(problem.loss.spec, at.scores, problem.y, curve)
+    curve = problem.loss.bends(at.scores, problem.y, problem.threads)
     if goal.plain or problem.plain:
         hessian, _ = problem.gram(worst.weights * curve)
     elif groups is not None:
@@ -466,13 +464,13 @@ def _newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
         hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
         hessian -= sides @ at.bend.inner @ sides.T
     else:  # the same without arrays in between
-        h, first, second = (np.empty(problem.n) for _ in range(3))
-        spec, alpha = problem.divergence.spec, _floored(worst)
-        m = _kernels.second_order(
-            spec, at.losses, worst.weights, problem.base, alpha, worst.lam, at.slopes, curve,
-            h, first, second,
+        out, multipliers = np.empty((3, problem.n)), (_floored(worst), worst.lam)
+        losses, derivatives = (at.losses, problem.weights), (at.slopes, curve)
+        m = _core.second_order(
+            problem.divergence.core, losses, worst.weights, multipliers, derivatives, out,
+            problem.threads,
         )  # fmt: skip
-        hessian, sides = problem.gram(h, first, second)
+        hessian, sides = problem.gram(*out)
         hessian -= sides @ inverse_of(*m) @ sides.T
     hessian[np.diag_indices_from(hessian)] += problem.penalty
     return -solve_spd(hessian, point.gradient)

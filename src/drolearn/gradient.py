@@ -31,16 +31,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.worst_case import as_base, as_losses, as_radius, not_finite, not_solved
 
 __all__ = ["Draw", "Fixed", "Full", "Growing", "Method", "Multilevel"]
 
 Array = NDArray[np.float64]
-_NONE = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +78,12 @@ class Draw:
                 f"rows of the draw. Got {z.size} instead."
             )
         kind = as_divergence(divergence)
-        b = _NONE if base is None else as_base(base, z.size)
-        out, status = _kernels.signed_weights(*_kernels.pack(kind.spec), z, b, self.blocks)
-        if status == _kernels.NOT_FINITE:
+        b = None if base is None else as_base(base, z.size)
+        out = np.empty(z.size)
+        status = _core.signed_weights(kind.core, z, b, self.blocks, out)
+        if status == _core.NOT_FINITE:
             raise ValueError(not_finite(z))
-        if status == _kernels.NOT_SOLVED:
+        if status == _core.NOT_SOLVED:
             raise RuntimeError(not_solved(kind, float(self.blocks[0, 3])))
         return out
 
@@ -102,7 +101,7 @@ class Method:
     rho: float = field(default=0.1, kw_only=True)
     inflation: float = field(default=0.0, kw_only=True)
     delta: float = field(default=0.01, kw_only=True)
-    kind: ClassVar[int] = -1
+    kind: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn."""
@@ -119,22 +118,22 @@ class Method:
             )
 
     @cached_property
-    def plan(self) -> _kernels.Plan:
-        """The method as compiled code sees it."""
+    def plan(self) -> _core.Plan:
+        """The method as the core sees it."""
         sizes, probabilities = self._levels()
-        return _kernels.Plan(
+        return _core.Plan(
             self.kind,
             int(self.n),
-            self._size(),
-            self._rate(),
-            float(self.rho),
-            float(self.inflation),
-            float(self.delta),
-            sizes,
-            np.cumsum(probabilities),
-            1.0 / probabilities,
+            (self._size(), self._rate()),
+            (float(self.rho), float(self.inflation), float(self.delta)),
             self._warm(),
+            sizes,
+            probabilities,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the core's object, which is made anew on arrival."""
+        return {key: value for key, value in self.__dict__.items() if key != "plan"}
 
     def draw(self, rng: np.random.Generator, step: int = 0) -> Draw:
         """The rows and blocks of one step; only Growing looks at which step it is."""
@@ -143,7 +142,8 @@ class Method:
                 f"The 'rng' parameter must be a numpy.random.Generator, as from "
                 f"numpy.random.default_rng(0). Got {type(rng).__name__} instead."
             )
-        return Draw(*_kernels.draw(rng, self.plan, float(step)))
+        with rng.bit_generator.lock:
+            return _as_draw(_core.draw(rng.bit_generator.capsule, self.plan, float(step)))
 
     def _size(self) -> int:
         return int(self.n)
@@ -170,7 +170,7 @@ class Full(Method):
     array([0, 1, 2])
     """
 
-    kind = _kernels.FULL
+    kind = "full"
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Fixed(Method):
     """
 
     size: int = 64
-    kind = _kernels.FIXED
+    kind = "fixed"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn."""
@@ -211,7 +211,7 @@ class Growing(Fixed):
     """
 
     rate: float = 1.001
-    kind = _kernels.GROWING
+    kind = "growing"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn."""
@@ -267,7 +267,7 @@ class Multilevel(Method):
     fire: float = 1.0
     probabilities: tuple[float, ...] | None = None
     warm: int = 0
-    kind = _kernels.MULTILEVEL
+    kind = "multilevel"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn; warn of what is bounded neither in cost nor variance."""
@@ -326,6 +326,11 @@ class Multilevel(Method):
         """Expected number of rows of a draw."""
         return float(self.sizes[0] + self.level_probabilities @ self.sizes[1:])
 
+    def draw_level(self, rng: np.random.Generator, level: int) -> Draw:
+        """The base block alone (level 0), or a correction alone, not divided by its probability."""
+        with rng.bit_generator.lock:
+            return _as_draw(_core.draw_level(rng.bit_generator.capsule, self.plan, level))
+
     def tuned(
         self,
         gradient: Callable[[Draw], ArrayLike],
@@ -341,7 +346,7 @@ class Multilevel(Method):
         levels = self.sizes.size - 1
         if levels == 0:
             return self
-        plan, share = self.plan, max(budget // (levels + 1), 1)
+        share = max(budget // (levels + 1), 1)
         seconds = np.full(levels + 1, np.nan)
         for k in range(levels + 1):
             repeats = min(share // int(self.sizes[k]), 1000)
@@ -349,7 +354,7 @@ class Multilevel(Method):
                 break
             norms = []
             for _ in range(max(repeats, 4)):
-                draw = Draw(*_kernels.draw_level(rng, plan, k))
+                draw = self.draw_level(rng, k)
                 norms.append(float(np.sum(np.square(gradient(draw)))))
             seconds[k] = np.mean(norms)
         known = np.flatnonzero(seconds[1:] > 0.0) + 1
@@ -400,8 +405,16 @@ def allocate(costs: ArrayLike, seconds: ArrayLike) -> Array:
         q = bounded(log_nu)
         return float((cost[0] + q @ cost[1:]) * (second[0] + (second[1:] / q).sum()))
 
+    from scipy.optimize import minimize_scalar  # imported when used: it is heavy
+
     ends = math.log(cost[0]) - 20.0, math.log(cost[-1]) + 20.0
     return bounded(minimize_scalar(product, bounds=ends, method="bounded").x)
+
+
+def _as_draw(found: tuple[Any, ...]) -> Draw:
+    """A draw of the core; its integers are NumPy's own int64, which print without their type."""
+    indices, blocks, base_size = found
+    return Draw(indices.view(np.int64), blocks, base_size)
 
 
 def as_count(parameter: str, value: Any) -> int:

@@ -33,7 +33,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from drolearn import _kernels
 from drolearn.descent import History
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.gradient import Method
@@ -275,9 +274,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         """
         scores = np.ascontiguousarray(self._scores(X), dtype=np.float64)
         check_consistent_length(X, y)
-        z, slopes = np.empty(scores.shape[0]), np.empty(scores.size)
-        _kernels.losses_of(self._loss().spec, scores.ravel(), self._labels(y), z, slopes)
-        return z
+        return self._loss().of_scores(scores.ravel(), self._labels(y))[0]
 
     def worst_case(
         self,

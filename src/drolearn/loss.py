@@ -27,10 +27,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import xlogy
 
-from drolearn import _kernels
-from drolearn.custom import compiled
+from drolearn import _core
+from drolearn.custom import ArrayFunction, UserFunction, check_picklable
 
 __all__ = ["Loss", "as_loss"]
 
@@ -55,10 +54,10 @@ class Loss:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from drolearn import Loss
-    >>> import math
     >>> exponential = Loss.custom(
-    ...     lambda x: math.exp(-x), lambda x: -math.exp(-x), of="margin", smoothness=10.0
+    ...     lambda x: np.exp(-x), lambda x: -np.exp(-x), of="margin", smoothness=10.0
     ... )
     >>> value, slope = exponential.at([0.0, 1.0])
     >>> value.round(3)
@@ -66,18 +65,19 @@ class Loss:
     """
 
     name: str
-    code: int
+    kind: str
     of: Kind
     smoothness: float
     width: float = 1.0
-    functions: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    functions: tuple[UserFunction, ...] = field(default=(), repr=False, compare=False)
     sources: tuple[Any, ...] = field(default=(), repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Addresses do not travel: a loss of one's own is compiled anew on arrival."""
+        """A loss of one's own is made anew on arrival."""
         if self.sources:
+            check_picklable(*self.functions)
             return _remake, (*self.sources, self.of, self.smoothness, self.name)
-        return Loss, (self.name, self.code, self.of, self.smoothness, self.width)
+        return Loss, (self.name, self.kind, self.of, self.smoothness, self.width)
 
     def __deepcopy__(self, memo: object) -> Loss:
         """Itself, as nothing about it can change."""
@@ -88,7 +88,7 @@ class Loss:
         """The hinge loss with its corner rounded off over `width`."""
         return Loss(
             "smoothed-hinge",
-            _kernels.SMOOTHED_HINGE,
+            "smoothed-hinge",
             "margin",
             1.0 / _as_width(width),
             float(width),
@@ -97,25 +97,26 @@ class Loss:
     @staticmethod
     def huber(width: float = 1.35) -> Loss:
         """Squares of small residuals, sizes of large ones."""
-        return Loss("huber", _kernels.HUBER, "residual", 1.0, _as_width(width))
+        return Loss("huber", "huber", "residual", 1.0, _as_width(width))
 
     @staticmethod
     def custom(
-        value: Callable[[float], float],
-        slope: Callable[[float], float],
+        value: ArrayFunction,
+        slope: ArrayFunction,
         *,
         of: Literal["margin", "residual"],
         smoothness: float,
         name: str = "custom",
     ) -> Loss:
-        """A loss of your own, from plain Python functions of the margin or residual.
+        """A loss of your own, from functions of arrays of margins or residuals.
 
         Parameters
         ----------
-        value, slope : callable
-            The loss and its derivative at one number; they are compiled.
+        value, slope : callable or scipy.LowLevelCallable
+            The loss and its derivative.  They take an array of numbers and return as many; a
+            LowLevelCallable of the signature ``double (double)`` runs at compiled speed.
         of : {"margin", "residual"}
-            What the number is: y·f with y = ±1, or f − y.
+            What the numbers are: y·f with y = ±1, or f − y.
         smoothness : float
             A bound on the second derivative where models are expected to go; it sets the
             automatic step sizes.
@@ -130,19 +131,32 @@ class Loss:
             raise ValueError(
                 f"The 'smoothness' parameter must be a positive number. Got {smoothness!r} instead."
             )
-        functions = (compiled("value", value), compiled("slope", slope))
-        _try_out(*(function.ctypes for function in functions))
+        functions = (UserFunction("value", value), UserFunction("slope", slope))
+        _try_out(*functions)
         return Loss(
-            name, _kernels.OWN, of, float(smoothness), functions=functions, sources=(value, slope)
+            name, "custom", of, float(smoothness), functions=functions, sources=(value, slope)
         )
 
     def at(self, x: ArrayLike) -> tuple[Array, Array]:
         """Values and slopes at margins or residuals x."""
         if self.of == "classes":
             raise ValueError("The multinomial loss has no single margin; use losses of scores.")
-        pairs = [_kernels.loss_at(self.spec, float(v)) for v in np.ravel(np.asarray(x))]
-        both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+        scores = np.ravel(np.asarray(x, dtype=np.float64))
+        # With these labels, scores are margins or residuals.
+        labels = np.zeros(scores.size) if self.of == "residual" else np.ones(scores.size)
+        return self.of_scores(scores, labels) if scores.size else (scores, scores)
+
+    def of_scores(self, scores: Array, y: Array, threads: int = 1) -> tuple[Array, Array]:
+        """Losses of scores, m for each label, and their slopes in the scores."""
+        z, slopes = np.empty(y.size), np.empty(scores.size)
+        _core.losses(self.core, scores, y, z, slopes, threads)
+        return z, slopes
+
+    def bends(self, scores: Array, y: Array, threads: int = 1) -> Array:
+        """Second derivatives of losses of one score."""
+        out = np.empty(y.size)
+        _core.bends(self.core, scores, y, out, threads)
+        return out
 
     @property
     def conjugate(self) -> Callable[[Array, Array], Array] | None:
@@ -152,7 +166,7 @@ class Loss:
         """
         if self.of == "classes":
             return _multinomial_conjugate
-        form = _CONJUGATES.get(self.code)
+        form = _CONJUGATES.get(self.kind)
         if form is None:
             return None
 
@@ -165,10 +179,10 @@ class Loss:
         return function
 
     @cached_property
-    def spec(self) -> _kernels.LossSpec:
-        """The loss as compiled code sees it."""
-        value, slope = [function.address for function in self.functions] or (0, 0)
-        return _kernels.LossSpec(self.code, int(self.of == "residual"), self.width, value, slope)
+    def core(self) -> _core.Loss:
+        """The loss as the core sees it."""
+        functions = tuple(function.core for function in self.functions) or None
+        return _core.Loss(self.kind, self.of == "residual", self.width, functions)
 
 
 def _remake(value: Any, slope: Any, of: Any, smoothness: float, name: str) -> Loss:
@@ -181,10 +195,10 @@ def _as_width(width: float) -> float:
     return float(width)
 
 
-def _try_out(value: Callable[[float], float], slope: Callable[[float], float]) -> None:
+def _try_out(value: UserFunction, slope: UserFunction) -> None:
     """Refuse a loss that is not finite or convex, or whose slope is not its derivative."""
     grid = np.linspace(-5.0, 5.0, 201)
-    values, slopes = (np.array([function(x) for x in grid]) for function in (value, slope))
+    values, slopes = value(grid), slope(grid)
     for name, found in (("value", values), ("slope", slopes)):
         if not np.isfinite(found).all():
             x = grid[~np.isfinite(found)][0]
@@ -210,9 +224,16 @@ def _inside(a: Array, low: float, high: float, value: Array) -> Array:
     return np.where((a >= low - 1e-15) & (a <= high + 1e-15), value, math.inf)
 
 
+def _entropy(q: Array) -> Array:
+    """q log q, zero at zero."""
+    from scipy.special import xlogy  # imported when used, as all of SciPy's heavy parts
+
+    return xlogy(q, q)
+
+
 def _logistic_conjugate(a: Array, width: float) -> Array:
     a = np.clip(a, -1.0, 0.0) if np.all((a >= -1.0 - 1e-15) & (a <= 1e-15)) else a
-    return _inside(a, -1.0, 0.0, xlogy(-a, -a) + xlogy(1.0 + a, 1.0 + a))
+    return _inside(a, -1.0, 0.0, _entropy(-a) + _entropy(1.0 + a))
 
 
 def _multinomial_conjugate(u: Array, y: Array) -> Array:
@@ -220,24 +241,24 @@ def _multinomial_conjugate(u: Array, y: Array) -> Array:
     q = u.reshape(y.size, -1).copy()
     q[np.arange(y.size), y.astype(np.int64)] += 1.0
     fine = (q.min(axis=1) >= -1e-15) & (abs(q.sum(axis=1) - 1.0) <= 1e-12)
-    return np.where(fine, xlogy(np.maximum(q, 0.0), np.maximum(q, 0.0)).sum(axis=1), math.inf)
+    return np.where(fine, _entropy(np.maximum(q, 0.0)).sum(axis=1), math.inf)
 
 
 #: l* of the margin or residual; labels are put in by `Loss.conjugate`.
-_CONJUGATES: dict[int, Callable[[Array, float], Array]] = {
-    _kernels.LOGISTIC: _logistic_conjugate,
-    _kernels.SQUARED_HINGE: lambda a, _: _inside(a, -math.inf, 0.0, a + 0.25 * a * a),
-    _kernels.SMOOTHED_HINGE: lambda a, k: _inside(a, -1.0, 0.0, a + 0.5 * k * a * a),
-    _kernels.SQUARED: lambda u, _: 0.5 * u * u,
-    _kernels.HUBER: lambda u, k: _inside(u, -k, k, 0.5 * u * u),
+_CONJUGATES: dict[str, Callable[[Array, float], Array]] = {
+    "logistic": _logistic_conjugate,
+    "squared-hinge": lambda a, _: _inside(a, -math.inf, 0.0, a + 0.25 * a * a),
+    "smoothed-hinge": lambda a, k: _inside(a, -1.0, 0.0, a + 0.5 * k * a * a),
+    "squared": lambda u, _: 0.5 * u * u,
+    "huber": lambda u, k: _inside(u, -k, k, 0.5 * u * u),
 }
 
 _NAMED = {
-    "logistic": Loss("logistic", _kernels.LOGISTIC, "margin", 0.25),
-    "squared-hinge": Loss("squared-hinge", _kernels.SQUARED_HINGE, "margin", 2.0),
+    "logistic": Loss("logistic", "logistic", "margin", 0.25),
+    "squared-hinge": Loss("squared-hinge", "squared-hinge", "margin", 2.0),
     "smoothed-hinge": Loss.smoothed_hinge(),
-    "multinomial": Loss("multinomial", _kernels.MULTINOMIAL, "classes", 0.5),
-    "squared": Loss("squared", _kernels.SQUARED, "residual", 1.0),
+    "multinomial": Loss("multinomial", "multinomial", "classes", 0.5),
+    "squared": Loss("squared", "squared", "residual", 1.0),
     "huber": Loss.huber(),
 }
 

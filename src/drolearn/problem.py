@@ -11,7 +11,7 @@ in shares then weigh alike, and no copy of the data is made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 from drolearn.smooth import Bend, smoothed
@@ -31,11 +31,10 @@ __all__ = ["Evaluation", "Groups", "Problem"]
 Array = NDArray[np.float64]
 Scaling = Literal["exact", "draws", "none"]
 _NONE = np.empty(0)
-# Passes over the data are cut into this many slabs, whoever works on them: sums of slabs in
-# order are the same bits for any number of threads.
+# Matrices are added up over this many slabs of rows, whoever works on them: sums of slabs in
+# order are the same bits for any number of threads.  Fewer where they would take much memory.
 _SLABS = 16
-# Fewer numbers than this are not worth cutting up.
-_SLABS_FROM = 1 << 18
+_SLAB_NUMBERS = 1 << 24
 # Columns are measured on rows that hold about this many numbers.
 _MEASURED = 5_000_000
 
@@ -128,14 +127,19 @@ class Problem:
         self.scaling: Scaling = scaling
         self.n_jobs = n_jobs
         self._source = X
-        self.X: Any = None
-        self.csr: Any = None
-        if isinstance(X, np.ndarray):
-            self.X = _frozen(X)
-            self.row_size = float(self.d)
-        else:
-            self.csr = _kernels.CSR(_frozen(X.data), _frozen(X.indices), _frozen(X.indptr))
-            self.row_size = max(X.nnz / self.n, 1.0)
+        self.sparse = not isinstance(X, np.ndarray)
+        self.rows = _rows_of(X)
+        self.row_size = max(X.nnz / self.n, 1.0) if self.sparse else float(self.d)
+
+    @property
+    def weights(self) -> Array | None:
+        """The base weights as the core takes them."""
+        return self.base if self.base.size else None
+
+    @cached_property
+    def threads(self) -> int:
+        """How many threads `n_jobs` means."""
+        return 1 if self.n_jobs is None else thread_count(self.n_jobs)
 
     @property
     def size(self) -> int:
@@ -178,14 +182,14 @@ class Problem:
         all_rows = np.flatnonzero(self.base) if self.base.size else np.arange(self.n)
         rows = all_rows[some_rows(all_rows.size, int(_MEASURED / self.row_size))]
         found = self._measure(rows)
-        if rows.size < all_rows.size and self.X is not None and not found[1][:-1].all():
+        if rows.size < all_rows.size and not self.sparse and not found[1][:-1].all():
             # A column that is constant on some rows need not be so on all.
             found = self._measure(all_rows)
         return found
 
     def _measure(self, rows: NDArray[np.int64]) -> tuple[Array, Array, float]:
         mean = np.zeros(self.d)
-        total, square, largest = _kernels.column_moments(self.X, self.csr, self.base, rows, self.d)
+        total, square, largest = self._moments(rows, None)
         weight = float(self.base[rows].sum()) if self.base.size else float(rows.size)
         if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
             wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
@@ -193,9 +197,9 @@ class Problem:
                 f"X must hold numbers whose squares are numbers too, of size 1e-140 to 1e140. "
                 f"Column {wrong} goes up to {largest[wrong]:.3g}: change its unit."
             )
-        if self.X is not None and self.intercept and self.scaling != "none":
+        if not self.sparse and self.intercept and self.scaling != "none":
             mean = total / weight
-            square, largest = _kernels.centred_moments(self.X, self.base, rows, mean)
+            _, square, largest = self._moments(rows, mean)
         elif self.intercept and self.scaling == "exact":
             # Sums of squares of sparse columns about their mean, where rounding leaves any;
             # steps of draws would have to touch all columns.
@@ -214,22 +218,30 @@ class Problem:
             # Losses of models that fit are much flatter than at their steepest.
             bend = 0.04 * self.loss.smoothness
             spread = np.where(rms > 0.0, bend * rms**2 + self.l2, 0.0)
-        if self.csr is not None and rows.size < self.n:
+        if self.sparse and rows.size < self.n:
             # Columns that the measured rows do not have are rare, but not nothing.
             rare = largest.max(initial=0.0) ** 2
             rare /= math.sqrt(rows.size) if self.scaling == "draws" else rows.size
             spread[spread == 0.0] = rare + self.l2 * (self.scaling == "exact")
         with np.errstate(divide="ignore", over="ignore"):
             scale = np.where(spread > 1e-290, 1.0 / spread, 0.0)
+        if self.sparse and self.scaling == "draws":
+            scale = _powers_of_two(scale)
         mean[scale == 0.0] = 0.0
         trace = float(scale @ rms**2) + self.intercept
         own = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
         return mean, np.append(scale, own * self.intercept), max(trace, 1e-300)
 
+    def _moments(self, rows: NDArray[np.int64], mean: Array | None) -> Array:
+        """Sum, sum of squares and largest size of each column about a mean, over some rows."""
+        out = np.empty((3, self.d))
+        self.rows.moments(rows, self.weights, mean, out)
+        return out
+
     @cached_property
     def stretch(self) -> float:
         """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
-        part = self.subset(some_rows(self.n, 4096 if self.csr is None else 1024))
+        part = self.subset(some_rows(self.n, 1024 if self.sparse else 4096))
         part.m, v = 1, np.random.default_rng(0).standard_normal(self.d + 1)
         largest = 0.0
         for _ in range(12):
@@ -277,38 +289,16 @@ class Problem:
 
     # -- passes over all rows ----------------------------------------------------------
 
-    def _over_slabs(self, work: Callable[[int, int, int], None]) -> int:
-        """Do `work(slab, first, last)` for all slabs; how many there are."""
-        slabs = _SLABS if self.n * self.row_size * self.m >= _SLABS_FROM else 1
-        edges = [self.n * k // slabs for k in range(slabs + 1)]
-        threads = 1 if self.n_jobs is None else thread_count(self.n_jobs)
-        jobs = [(k, edges[k], edges[k + 1]) for k in range(slabs)]
-        if threads == 1 or slabs == 1:
-            for job in jobs:
-                work(*job)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(lambda job: work(*job), jobs))
-        return slabs
-
     def scores(self, theta: Array) -> Array:
         """X w + c of all rows, m numbers for each."""
         f = np.empty(self.n * self.m)
-        theta = np.ascontiguousarray(theta)
-        self._over_slabs(
-            lambda _, first, last: _kernels.scores_range(self.X, self.csr, theta, first, last, f)
-        )
+        self.rows.scores(np.ascontiguousarray(theta), f, self.threads)
         return f
 
-    def data_gradient(self, u: Array) -> Array:
-        """Xᵀu with the intercept's column last, of shape (m, d + 1)."""
-        parts = np.empty((_SLABS, self.m, self.d + 1))
-        slabs = self._over_slabs(
-            lambda k, first, last: _kernels.gradient_range(
-                self.X, self.csr, u, first, last, parts[k]
-            )
-        )
-        total = parts[:slabs].sum(axis=0)
+    def data_gradient(self, slopes: Array, weights: Array | None = None) -> Array:
+        """Σ weight · slope · (x, 1) of shape (m, d + 1); the intercept comes last."""
+        total = np.empty((self.m, self.d + 1))
+        self.rows.gradient(weights, np.ascontiguousarray(slopes), total, self.threads)
         if not self.intercept:
             total[:, -1] = 0.0
         return total
@@ -323,9 +313,7 @@ class Problem:
 
         `plain` asks for the mean instead, and ε > 0 for a loss without corners.
         """
-        z, slopes = np.empty(self.n), np.empty(self.n * self.m)
-        _kernels.losses_of(self.loss.spec, scores, self.y, z, slopes)
-        base = self.base if self.base.size else None
+        z, slopes = self.loss.of_scores(scores, self.y, self.threads)
         plain = plain or self.plain
         radius, divergence = (0.0, "chi2") if plain else (self.rho, self.divergence)
         groups = None if plain else self.groups
@@ -333,7 +321,8 @@ class Problem:
             what = (z, self.base) if groups is None else (groups.means(z), groups.shares)
             worst, bend = smoothed(what[0], radius, self.divergence, what[1], epsilon)
         elif groups is None:
-            worst, bend = worst_case(z, radius, divergence, base, n_jobs=self.n_jobs), None
+            worst = worst_case(z, radius, divergence, self.weights, n_jobs=self.n_jobs)
+            bend = None
         else:
             worst, bend = worst_case(groups.means(z), radius, divergence, groups.shares), None
         rows = worst if groups is None else groups.spread(worst)
@@ -354,9 +343,7 @@ class Problem:
 
     def gradient(self, at: Evaluation) -> Array:
         """∇R = Σ p* ∇l, without penalty, of shape (m, d + 1)."""
-        u = at.slopes
-        u = u * (at.worst.weights if self.m == 1 else np.repeat(at.worst.weights, self.m))
-        return self.data_gradient(u)
+        return self.data_gradient(at.slopes, at.worst.weights)
 
     @cached_property
     def level(self) -> float:
@@ -366,8 +353,7 @@ class Problem:
             constant = float(np.average(self.y, weights=self.base if self.base.size else None))
         for first in range(0, self.n, 65_536):
             y = self.y[first : first + 65_536]
-            z, slopes = np.empty(y.size), np.empty(y.size * self.m)
-            _kernels.losses_of(self.loss.spec, np.full(slopes.size, constant), y, z, slopes)
+            z, _ = self.loss.of_scores(np.full(y.size * self.m, constant), y)
             total += float(self.base[first : first + y.size] @ z if self.base.size else z.sum())
         return abs(total / weight)
 
@@ -395,6 +381,39 @@ class Problem:
         """The penalty l2/2 ‖w‖²."""
         return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
 
+    def _over_slabs(
+        self, h: Array, right: Array, columns: tuple[Array, Array]
+    ) -> Iterator[tuple[Array, Array]]:
+        """X̃ᵀ diag(h) X̃ and X̃ᵀ right of slabs of dense rows, in order, by threads."""
+        size = self.d + 1
+        slabs = max(min(_SLABS, _SLAB_NUMBERS // size**2), 1)
+        step = max(64, (1 << 17) // size)
+
+        def work(slab: int) -> tuple[Array, Array]:
+            total, side = np.zeros((size, size)), np.zeros((size, right.shape[1]))
+            last = self.n * (slab + 1) // slabs
+            buffer = np.empty((step, size))
+            for first in range(self.n * slab // slabs, last, step):
+                rows = slice(first, min(first + step, last))
+                root = np.sqrt(h[rows])
+                part = buffer[: root.size]
+                self.rows.scaled(columns, first, root, part)
+                total += part.T @ part
+                if right.shape[1]:
+                    zero = np.zeros((root.size, right.shape[1]))
+                    held = root[:, None] > 0.0
+                    side += part.T @ np.divide(right[rows], root[:, None], out=zero, where=held)
+            return total, side
+
+        if self.threads == 1 or slabs == 1:
+            yield from map(work, range(slabs))
+            return
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield from pool.map(work, range(slabs))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u that is zero where h is.
 
@@ -403,8 +422,8 @@ class Problem:
         mean, scale, _ = self.columns
         root_scale, size = np.sqrt(scale), self.d + 1
         total, columns = np.zeros((size, size)), np.zeros((size, len(extra)))
-        if self.csr is not None:
-            _kernels.gram_sparse(self.csr, h, 0, self.n, root_scale, total)
+        if self.sparse:
+            self.rows.gram(h, root_scale, total)
             total += np.tril(total, -1).T
             # From columns as they are to columns about their mean.
             shift = np.append(mean * root_scale[:-1], 0.0)
@@ -413,23 +432,37 @@ class Problem:
             for k, u in enumerate(extra):
                 columns[:, k] = self.scaled_gradient(self.data_gradient(u))
         else:
-            rows = max(64, (1 << 17) // size)
-            buffer = np.empty((min(rows, self.n), size))
-            for first in range(0, self.n, rows):
-                last = min(first + rows, self.n)
-                part, root = buffer[: last - first], np.sqrt(h[first:last])
-                _kernels.scaled_rows(self.X, first, last, mean, root_scale, root, part)
-                total += part.T @ part
-                if extra:
-                    right = np.column_stack([u[first:last] for u in extra])
-                    zero = np.zeros_like(right)
-                    columns += part.T @ np.divide(
-                        right, root[:, None], out=zero, where=root[:, None] > 0.0
-                    )
+            right = np.column_stack(extra) if extra else np.empty((self.n, 0))
+            for part, side in self._over_slabs(h, right, (mean, root_scale)):
+                total += part
+                columns += side
             columns[-1] *= root_scale[-1]
         total[-1] *= math.sqrt(scale[-1])
         total[:, -1] *= math.sqrt(scale[-1])
         return total, columns
+
+
+def _powers_of_two(scale: Array) -> Array:
+    """Scales rounded to powers of two: sparse steps treat columns of equal scale together.
+
+    At most 200 different ones; smaller scales only make steps of some columns shorter.
+    """
+    held = scale > 0.0
+    if not held.any():
+        return scale
+    exponent = np.round(np.log2(scale[held]))
+    rounded = np.zeros_like(scale)
+    rounded[held] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
+    return rounded
+
+
+def _rows_of(X: Any) -> _core.Rows:
+    """The data as the core reads them, in place."""
+    if not isinstance(X, np.ndarray):
+        return _core.Rows(X.data, X.indices, X.indptr, X.shape[1])
+    if any(step % X.itemsize for step in X.strides):  # fields of a structured array, say
+        X = np.ascontiguousarray(X)
+    return _core.Rows(X)
 
 
 def some_rows(n: int, count: int) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.divergence import CVaR, Divergence, TotalVariation
 from drolearn.worst_case import WorstCase, worst_case
 
@@ -74,7 +74,7 @@ def _held(divergence: Divergence, z: Array, b: Array, alpha: float) -> tuple[Arr
     below = z - high
 
     def excess(lam: float) -> tuple[float, float]:
-        _kernels.follow(divergence.spec, (below - lam) / alpha, cap, s, rise)
+        _core.follow(divergence.core, (below - lam) / alpha, cap, s, rise)
         return float(b @ s) - 1.0, -float(b @ rise) / alpha
 
     # At the largest loss no s is above one, and at the smallest none is below.
@@ -88,18 +88,16 @@ def bend_of(
     divergence: Divergence, z: Array, p: Array, b: Array, alpha: float, lam: float, both: bool
 ) -> Bend:
     """∂p/∂z for strictly convex φ: λ follows, and with `both` α too, as where the ball binds."""
-    one, none = np.ones(z.size), np.zeros(z.size)
-    v, first, second = np.empty(z.size), np.empty(z.size), np.empty(z.size)
-    aa, ab, bb = _kernels.second_order(
-        divergence.spec, z, p, b, alpha, lam, one, none, v, first, second
-    )
+    one, none, out = np.ones(z.size), np.zeros(z.size), np.empty((3, z.size))
+    aa, ab, bb = _core.second_order(divergence.core, (z, b), p, (alpha, lam), (one, none), out)
+    v, first, second = out
     if not both:
         return Bend(v, first[:, None], np.array([[1.0 / aa if aa > 0.0 else 0.0]]))
     return Bend(v, np.column_stack([first, second]), inverse_of(aa, ab, bb))
 
 
 def inverse_of(aa: float, ab: float, bb: float) -> Array:
-    """M⁺ of `_kernels.second_order`."""
+    """M⁺ of `_core.second_order`."""
     return np.linalg.pinv(np.array([[aa, ab], [ab, bb]])) if aa > 0.0 else np.zeros((2, 2))
 
 

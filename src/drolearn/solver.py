@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn import _kernels
 from drolearn.descent import History, State, Step, descend
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.exact import can_newton, minimise
@@ -364,8 +363,8 @@ def _solve_by_draws(
         checkpoint=checkpoint,
     )
     tally = state.tally
-    passes = float(tally[_kernels.SAMPLES]) / problem.n
-    steps = int(tally[_kernels.STEP])
+    passes = tally.samples / problem.n
+    steps = int(tally.step)
     sentence = {
         "done": f"Drew all rows {passes:.3g} times over in {steps} steps of {name}"
         + ("." if tol is None else " without reaching tol: raise max_iter, or tol."),
@@ -378,11 +377,11 @@ def _solve_by_draws(
         "lost": f"The loss left all bounds after {steps} steps of {name}, so the step size is "
         f"too large: use step_size='auto' or a smaller one; this is the best model before that.",
     }[ending]
-    cut, corrections = int(tally[_kernels.CLIPPED]), int(tally[_kernels.CORRECTIONS])
+    cut, corrections = int(tally.clipped), int(tally.corrections)
     if cut:
         sentence += f" Taming cut {cut} of {corrections} corrections to size."
     return _solution(
-        problem, state.best, math.nan, float(tally[_kernels.BASE_NORM]),
+        problem, state.best, math.nan, tally.base_norm,
         ending == "converged" or (ending == "done" and tol is None), sentence, name, passes,
         state.history, state, ending,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """One run: a division of a data set, a method, and what came of it, as one row of a table.
 
 The clock counts CPU seconds of training alone: data are loaded, divided and scaled before it
-starts, everything compiled was compiled, and test errors are taken while it stands still.
+starts, everything was imported, and test errors are taken while it stands still.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info
 
-from drolearn import _kernels, data
+from drolearn import data
 from drolearn.descent import Constant, Decay, State, descend
 from drolearn.gradient import Fixed, Full, Growing, Method, Multilevel
 from drolearn.inputs import as_problem
@@ -259,7 +259,7 @@ def _descend(
             raise KeyboardInterrupt
         if ending == "lost":  # θ left all bounds: what counts is the last that had not
             track.status, track.theta = "lost", state.best[0]
-            track.add(state.tally[_kernels.SAMPLES], seconds, error(track.theta))
+            track.add(state.tally.samples, seconds, error(track.theta))
             break
         track.theta = state.theta[0].copy()
         track.add(state.history.samples[-1], seconds, error(track.theta))
@@ -334,7 +334,7 @@ def _solve(run: Run, how: Exact, train: Part, test: Part) -> Track:
 
 @lru_cache
 def _warm_up(sparse: bool, kind: str) -> None:
-    """Load or compile what a run of this kind needs, outside its clock."""
+    """Import what a run of this kind needs, outside its clock."""
     rng = np.random.default_rng(0)
     X: Any = rng.standard_normal((64, 3))
     part = Part(sp.csr_matrix(X) if sparse else X, np.where(X[:, 0] + X[:, 1] > 0.3, 1.0, -1.0))
@@ -369,7 +369,7 @@ def cpu() -> str:
 @lru_cache
 def _machine() -> dict[str, Any]:
     """What a row was made on."""
-    names = ("drolearn", "numpy", "numba", "scipy", "scikit-learn")
+    names = ("drolearn", "numpy", "scipy", "scikit-learn")
     return {
         "cpu": cpu(),
         "processors": os.cpu_count(),

@@ -7,34 +7,24 @@ Losses in, weights and a certificate out.  Everything else feeds this or uses it
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import sys
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from numba import config
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn import _kernels
+from drolearn import _core
 from drolearn.divergence import Divergence, as_divergence
 
 __all__ = ["WorstCase", "worst_case"]
 
 Array = NDArray[np.float64]
-# What compiled code returns: the fields of an `Answer`.
-Fields = tuple[int, float, float, float, float, float, int]
 
-# Compiled code reads equal base weights as an array without elements.
-_EQUAL = np.empty(0)
-# Fewer losses than this are solved faster than a second thread is told about them: a solver
-# that needs a nanosecond for each has little to share out.
-_THREADS_FROM = {_kernels.CHI2: 1 << 22, _kernels.KL: 1 << 19}
+# With fewer losses than this a second thread brings nothing: a solver that needs a nanosecond
+# for each is limited by memory.
+_THREADS_FROM = {"chi2": 1 << 22, "kl": 1 << 19}
 _THREADS_FROM_OTHERS = 1 << 17
 
 
@@ -132,52 +122,21 @@ def worst_case(
     z = as_losses(losses)
     radius = as_radius(rho)
     kind = as_divergence(divergence)
-    b = _EQUAL if base is None else as_base(base, z.size)
-    b = without_dust(kind, b)
+    b = None if base is None else without_dust(kind, as_base(base, z.size))
+    threads = 1
+    if n_jobs is not None:
+        threads = thread_count(n_jobs)
+        if z.size < _THREADS_FROM.get(kind.family, _THREADS_FROM_OTHERS):
+            threads = 1
     out = np.empty(z.size)
-    work = np.empty(_kernels.WORK)
-    threads = 1 if n_jobs is None else thread_count(n_jobs)
-    if z.size < _THREADS_FROM.get(kind.code, _THREADS_FROM_OTHERS):
-        threads = 1
-    # Two entries, so that a first call compiles only what it needs.
-    curved = kind.code not in _kernels.PLAIN
-    solve: Callable[..., Fields] = _kernels.solve_curve if curved else _kernels.solve_plain
-    if threads > 1:
-        share = _kernels.share_curve if curved else _kernels.share_plain
-        found = _solve_threaded(solve, share, kind.spec, z, b, radius, work, out, threads)
-    else:
-        found = solve(kind.spec, z, b, radius, work, out)
-    answer = _kernels.Answer(*found)
-    if answer.status == _kernels.NOT_FINITE:
+    answer = _core.solve(kind.core, radius, z, b, out, threads)
+    status, value, achieved, alpha, lam, gap, sweeps = answer
+    if status == _core.NOT_FINITE:
         raise ValueError(not_finite(z))
-    if answer.status == _kernels.NOT_SOLVED:
-        raise RuntimeError(not_solved(kind, radius, answer))
-    return WorstCase(
-        out,
-        answer.value,
-        answer.achieved,
-        answer.alpha,
-        answer.lam,
-        answer.gap,
-        radius,
-        kind,
-    )
-
-
-# -- threads ---------------------------------------------------------------------------
-
-_pool: ThreadPoolExecutor | None = None
-_pool_lock = threading.Lock()
-
-
-def _forget_pool() -> None:
-    """A forked process has the pool but not its threads."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    if status == _core.NOT_SOLVED:
+        found = f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
+        raise RuntimeError(not_solved(kind, radius, found))
+    return WorstCase(out, value, achieved, alpha, lam, gap, radius, kind)
 
 
 def thread_count(n_jobs: int) -> int:
@@ -189,81 +148,7 @@ def thread_count(n_jobs: int) -> int:
             f"The 'n_jobs' parameter must be None or an integer other than 0. "
             f"Got {n_jobs!r} instead."
         )
-    if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        return 1  # without the compiler there is nothing for threads to share
     return min(effective_n_jobs(int(n_jobs)), os.cpu_count() or 1)
-
-
-@cache
-def _pause_address() -> int:
-    """The address of the system's function to give way to other threads."""
-    if sys.platform == "win32":
-        function = ctypes.windll.kernel32.SwitchToThread
-    else:
-        function = ctypes.CDLL(None).sched_yield
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def _solve_threaded(
-    solve: Callable[..., Fields],
-    share: Callable[..., Fields],
-    spec: _kernels.Spec,
-    z: Array,
-    b: Array,
-    rho: float,
-    work: Array,
-    out: Array,
-    threads: int,
-) -> Fields:
-    """What `solve` does, with the chunks of each sweep shared out to threads."""
-    global _pool
-    # The threads wait for each other, so two calls must not share them. Whoever comes second
-    # works alone: the result is the same.
-    if not _pool_lock.acquire(blocking=False):
-        return solve(spec, z, b, rho, work, out)
-    try:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="drolearn")
-        parts = np.empty((_kernels.chunk_count(z.size), 6))
-        counter = np.zeros(1, dtype=np.int64)
-        others = []
-
-        def join(rank: int, alpha: float, lam: float) -> Fields:
-            pause = _pause_address()
-            return share(
-                spec, z, b, rho, alpha, lam, work, out, parts, counter, pause, rank, threads
-            )
-
-        try:
-            # Only the first thread needs the multipliers of the sample: the others wake up
-            # and survey their part while it finds them.
-            for rank in range(1, threads):
-                others.append(_pool.submit(join, rank, math.inf, 0.0))
-            # After their last meeting with this one they only read what they keep alive.
-            return join(0, *_multipliers_of_sample(solve, spec, z, b, rho))
-        except BaseException:
-            # Ctrl-C before this thread took part: nobody may wait for it, or write to `out`.
-            work[_kernels.STATUS] = _kernels.DONE
-            counter[0] = 1 << 62
-            wait(others)
-            raise
-    finally:
-        _pool_lock.release()
-
-
-def _multipliers_of_sample(
-    solve: Callable[..., Fields], spec: _kernels.Spec, z: Array, b: Array, rho: float
-) -> tuple[float, float]:
-    """α and λ of every n-th loss, as `_kernels.solve` finds them; an infinite α for none."""
-    stride = _kernels.sample_stride(spec, z.size)
-    if stride == 0:
-        return math.inf, 0.0
-    sample, base = z[::stride].copy(), b[::stride].copy()
-    if base.size > 0 and not base.any():
-        return math.inf, 0.0
-    found = solve(spec, sample, base, rho, np.empty(_kernels.WORK), np.empty(sample.size))
-    start = _kernels.Answer(*found)
-    return start.alpha, start.lam
 
 
 # -- what may be given -----------------------------------------------------------------
@@ -271,7 +156,11 @@ def _multipliers_of_sample(
 
 def as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector, copied only if it is not one already."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
+        return np.ascontiguousarray(values)
+    # Without numpy.ma, which NumPy imports when it is first used, nothing is masked.
+    masked = "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray)
+    if masked and np.ma.is_masked(values):
         raise ValueError(
             f"The '{parameter}' parameter must not have masked entries. "
             f"Got {np.ma.count_masked(values)} of them; use .compressed() or .filled() first."
@@ -349,20 +238,17 @@ def without_dust(kind: Divergence, b: Array) -> Array:
     p² ≤ (1 + ρ) b: weights this small cannot hold mass that shows in a double, but would cost
     all digits of the others.
     """
-    if b.size == 0 or kind.code != _kernels.CHI2:
+    if kind.family != "chi2":
         return b
     return np.where(b < 1e-34 * b.sum(), 0.0, b)
 
 
-def not_solved(kind: Divergence, rho: float, answer: _kernels.Answer | None = None) -> str:
+def not_solved(kind: Divergence, rho: float, found: str = "") -> str:
     """What to say when the search for the worst case has given up."""
-    if kind.code == _kernels.CUSTOM:
+    if kind.family == "custom":
         hint = "check that dphi_inverse(t) minimises phi(s) - t*s for every t"
     else:
         hint = "base weights or losses that differ by hundreds of digits are the likely reason"
-    found = ""
-    if answer is not None:
-        found = f" in {answer.sweeps} passes (D = {answer.achieved:.3g}, gap {answer.gap:.3g})"
     return f"No worst case was found for {kind!r} with rho={rho!r}{found}; {hint}."
 
 

@@ -1,0 +1,104 @@
+// exp, expm1, log and log1p written with additions, products and shifts only, so that loops over
+// them vectorise (the C library's functions do not). Each is good to about one unit in the last
+// place. The polynomials are Chebyshev fits; the remainders are below 2e-17.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "target.hpp"
+
+namespace drolearn::TARGET {
+
+// condition ? yes : no, without a branch: compilers turn some choices between values into jumps,
+// and loops with jumps do not vectorise.
+PER_NUMBER double select(bool condition, double yes, double no) {
+    const uint64_t mask = -static_cast<uint64_t>(condition);
+    return std::bit_cast<double>((std::bit_cast<uint64_t>(yes) & mask) |
+                                 (std::bit_cast<uint64_t>(no) & ~mask));
+}
+
+// 1.5·2⁵²: added to a number of moderate size, it leaves the nearest integer in the low bits.
+inline constexpr double shifter = 6755399441055744.0;
+// log 2 in two parts, the first with trailing zeros, so that n·log2_high is exact.
+inline constexpr double log2_high = 0.693147180369123816490;
+inline constexpr double log2_low = 1.90821492927058770002e-10;
+
+// e^x = scale (1 + rest).
+struct ExpParts {
+    double scale, rest;
+};
+
+// n = round(x/log 2), r = x − n log 2, e^r by its polynomial, for x ≤ 709. Below −708.7, n is −1023
+// and the bits of 2ⁿ are those of zero.
+PER_NUMBER ExpParts exp_parts(double x) {
+    const double y = select(x < -709.09, -709.09, x);
+    const double shifted = y * 1.4426950408889634 + shifter;
+    const double n = shifted - shifter;
+    const double r = (y - n * log2_high) - n * log2_low;
+    double p = 2.510038549551032e-08;
+    p = p * r + 2.7620088445409746e-07;
+    p = p * r + 2.7557268459997064e-06;
+    p = p * r + 2.4801521295954376e-05;
+    p = p * r + 0.00019841269863053618;
+    p = p * r + 0.0013888888917213717;
+    p = p * r + 0.008333333333330062;
+    p = p * r + 0.04166666666662413;
+    p = p * r + 0.16666666666666669;
+    p = p * r + 0.5;
+    const uint64_t bits = std::bit_cast<uint64_t>(1.0) + (std::bit_cast<uint64_t>(shifted) << 52);
+    return {std::bit_cast<double>(bits), p * r * r + r};
+}
+
+// e^x for x ≤ 709; zero below −708.7.
+PER_NUMBER double fast_exp(double x) {
+    const auto [scale, rest] = exp_parts(x);
+    return scale + scale * rest;
+}
+
+// e^x − 1 for x ≤ 709, with all its digits next to zero.
+PER_NUMBER double fast_expm1(double x) {
+    const auto [scale, rest] = exp_parts(x);
+    return scale * rest + (scale - 1.0);
+}
+
+// log x for x ≥ 2.3e-308: x = 2ⁿ m with √½ ≤ m ≤ √2, and log m = 2 artanh(q), q = (m − 1)/(m + 1).
+PER_NUMBER double fast_log(double x) {
+    // Shifted up by 1024, the exponent is not negative: logical shifts vectorise, others do not.
+    const uint64_t bits = std::bit_cast<uint64_t>(x);
+    const uint64_t n = (bits - 0x3FE6A09E667F3BCD + (uint64_t{1024} << 52)) >> 52;
+    const double m = std::bit_cast<double>(bits - ((n - 1024) << 52));
+    // n − 1024 as a double, read off the low bits of the shifter.
+    const double k = std::bit_cast<double>(n + 0x4338000000000000) - (shifter + 1024.0);
+    const double f = m - 1.0;
+    const double q = f / (m + 1.0);
+    const double w = q * q;
+    double p = 0.14616585424888623;
+    p = p * w + 0.15331710618210773;
+    p = p * w + 0.18182889455674947;
+    p = p * w + 0.22222211130259878;
+    p = p * w + 0.2857142862600327;
+    p = p * w + 0.39999999999899444;
+    p = p * w + 0.666666666666667;
+    // 2q = f − q f: the leading term f is exact.
+    return k * log2_high + (f - q * (f - w * p) + k * log2_low);
+}
+
+// log(1 + e) = 2 artanh(e/(2 + e)) for 0 ≤ e ≤ 1: no range to reduce.
+PER_NUMBER double fast_log1p(double e) {
+    const double q = e / (2.0 + e);
+    const double w = q * q;
+    double p = 0.16164938169471338;
+    p = p * w + 0.08800317650868773;
+    p = p * w + 0.12001155182857778;
+    p = p * w + 0.13314135550881162;
+    p = p * w + 0.15385570592912243;
+    p = p * w + 0.18181789417326447;
+    p = p * w + 0.22222222717801782;
+    p = p * w + 0.2857142856710506;
+    p = p * w + 0.40000000000014596;
+    p = p * w + 0.6666666666666666;
+    return q * w * p + 2.0 * q;
+}
+
+}  // namespace drolearn::TARGET

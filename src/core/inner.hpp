@@ -1,0 +1,393 @@
+// The worst case of a vector of losses, by sweeps:
+//
+//     survey -> make_frame -> begin -> [ sweep -> advance ]* -> conclude
+#pragma once
+
+#include <vector>
+
+#include "chi2.hpp"
+#include "curve.hpp"
+#include "frame.hpp"
+#include "kl.hpp"
+#include "quantile.hpp"
+#include "search.hpp"
+#include "threads.hpp"
+
+namespace drolearn::TARGET {
+
+// From this many losses on, the first guess comes from a regular sample of them.
+inline constexpr size_t sample_from = size_t{1} << 15;
+
+// Every how many losses the sample is taken; zero if it is not worth it.
+inline size_t sample_stride(const Divergence& divergence, size_t n) {
+    const bool nested = divergence.straight && divergence.family == Family::custom;
+    return n < sample_from || nested ? 0 : n / (sample_from / 4);
+}
+
+// More sweeps than any search should need; nested bisections take thousands.
+inline constexpr int64_t most_sweeps = 50'000;
+
+// Settles the cases without a search, or starts one, at multipliers found elsewhere if they are
+// known (those of a sample, say).
+inline Search begin(const Ball& ball, const Multipliers& guess) {
+    const Divergence& divergence = ball.divergence;
+    const Frame& frame = ball.frame;
+    const bool cvar = divergence.family == Family::cvar;
+    Search search;
+    if (frame.bottom == 0.0 || (ball.rho == 0.0 && !cvar)) {
+        search.phase = Phase::fill;
+        search.shape = Shape::base;
+        return search;
+    }
+    // Radii that differ from the ceiling by rounding have the same answer, to rounding.
+    if (ball.rho >= frame.ceiling * (1.0 - 1e-14) && !cvar) {
+        search.phase = Phase::fill;
+        search.shape = Shape::peak;
+        return search;
+    }
+    const double alpha = guess.alpha * frame.inv, lam = guess.lam * frame.inv - frame.top;
+    const bool known = (alpha > 0.0 || cvar) && alpha < infinity && lam < 0.0;
+    search.shift = 0.5 * frame.bottom;
+    if (divergence.is_quantile()) {
+        const double target = cvar ? 1.0 - divergence.parameter : ball.rho;
+        double pivot = frame.bottom * (1.0 - target);
+        if (known) pivot = lam - 0.5 * alpha;
+        search.phase = Phase::search;
+        search.quantile = {std::clamp(pivot, frame.bottom, 0.0), 0.0, frame.bottom, 0.0, 0.0, 1.0};
+        return search;
+    }
+    search.phase = known ? Phase::search : Phase::moments;
+    if (divergence.family == Family::chi2) {
+        search.chi2 = {-infinity, 0.0};
+        if (known) search.chi2.level = search.shift = 0.5 * (lam - 2.0 * alpha);
+    } else if (divergence.family == Family::kl) {
+        search.kl = {known ? 1.0 / alpha : 0.0, {}};
+    } else if (known) {
+        search.curve.beta = 1.0 / alpha;
+        enter_curve(ball, search.curve, lam);
+    }
+    return search;
+}
+
+// Writes the base weights, or all mass on the largest loss, shared over ties.
+template <class Weights>
+PER_CHUNK FillSums fill_ends(Chunk<Weights> chunk, const Ball& ball, Shape shape, double* out) {
+    const Frame frame = ball.frame;
+    const bool all = shape == Shape::base;
+    const double share = all ? frame.unit : frame.unit / frame.peak;
+    const double* z = chunk.z;
+    const auto b = chunk.b;
+    const size_t n = chunk.n;
+    double mass = 0, first = 0;
+#pragma omp simd reduction(+ : mass, first)
+    for (size_t i = 0; i < n; ++i) {
+        const double d = frame.depth_of<Weights>(z[i]);
+        const double p = select(all | (d == 0.0), b[i] * share, 0.0);
+        out[i] = p;
+        mass += p;
+        first += p * d;
+    }
+    return {mass, first, 0.0, 0.0};
+}
+
+// Writes the weights of one chunk.
+template <class Weights>
+FillSums fill_chunk(Chunk<Weights> chunk, const Ball& ball, const Search& search, double* out) {
+    if (search.shape != Shape::inner) return fill_ends(chunk, ball, search.shape, out);
+    switch (ball.divergence.family) {
+        case Family::chi2: return fill_chi2(chunk, ball.frame, search, out);
+        case Family::kl: return fill_kl(chunk, ball.frame, search, out);
+        case Family::total_variation:
+        case Family::cvar: return fill_quantile(chunk, ball, search, out);
+        default:
+            return visit(ball.divergence, [&](const auto& phi) -> FillSums {
+                if constexpr (requires { phi.at(0.0); }) {
+                    return fill_mixture(phi, chunk, ball, search, out);
+                } else {
+                    return {};  // custom ones are swept many chunks at a time
+                }
+            });
+    }
+}
+
+// Does what the search asks of one chunk.
+template <class Weights>
+Sums sweep_chunk(Chunk<Weights> chunk, const Ball& ball, const Search& search, double* out) {
+    const Divergence& divergence = ball.divergence;
+    Sums sums;
+    if (search.phase == Phase::fill) {
+        sums.fill = fill_chunk(chunk, ball, search, out);
+    } else if (divergence.family == Family::chi2) {
+        sums.moments = moments(chunk, ball.frame, search.chi2.level, search.shift);
+    } else if (search.phase == Phase::moments) {
+        sums.moments = moments(chunk, ball.frame, -infinity, search.shift);
+    } else if (divergence.family == Family::kl) {
+        sums.exponential = exponential_sums(chunk, ball.frame, search.kl.beta);
+    } else if (divergence.is_quantile()) {
+        sums.pivot = pivot_sums(chunk, ball.frame, search.quantile.pivot);
+    } else {
+        visit(divergence, [&](const auto& phi) {
+            if constexpr (requires { phi.at(0.0); }) {
+                sums.curve = curve_sums(phi, chunk, ball, search, out);
+            }
+        });
+    }
+    return sums;
+}
+
+inline Sums sweep_chunk(const Losses& losses, const Ball& ball, const Search& search, double* out) {
+    return with_weights(losses, [&](auto chunk) { return sweep_chunk(chunk, ball, search, out); });
+}
+
+// Whether a sweep calls functions of the user.
+inline bool is_custom_sweep(const Ball& ball, const Search& search) {
+    if (ball.divergence.family != Family::custom || search.phase == Phase::moments) return false;
+    return search.phase == Phase::search || search.shape == Shape::inner;
+}
+
+// Does what the search asks of all chunks: the sums of each.
+inline Status sweep(const Ball& ball, const Search& search, const Losses& losses, double* out,
+                    Sums* parts, Workers& workers) {
+    const size_t chunks = chunk_count(losses.n);
+    if (is_custom_sweep(ball, search)) {  // one thread: functions of the user may be Python's
+        CustomCurve curve(ball.divergence);
+        for (size_t first = 0; first < chunks; first += custom_chunks) {
+            if (!workers.poll()) return Status::interrupted;
+            const size_t start = first * chunk_size;
+            const size_t stop = std::min(start + custom_chunks * chunk_size, losses.n);
+            const Losses part = losses.part(start, stop);
+            const bool fine = search.phase == Phase::fill
+                                  ? curve.fill(ball, part, search, out + start, parts + first)
+                                  : curve.sums(ball, part, search, out + start, parts + first);
+            if (!fine) return Status::callback_failed;
+        }
+        return Status::ok;
+    }
+    if (chunks == 1) {
+        parts[0] = sweep_chunk(losses, ball, search, out);
+        return Status::ok;
+    }
+    const auto body = [&](size_t k) {
+        parts[k] = sweep_chunk(losses.chunk(k), ball, search, out + k * chunk_size);
+    };
+    return workers.run(chunks, body) ? Status::ok : Status::interrupted;
+}
+
+// Adds up the sums of all chunks, in order.
+inline Sums join(const Ball& ball, const Search& search, const Sums* parts, size_t chunks) {
+    Sums total = parts[0];
+    const Family family = ball.divergence.family;
+    for (size_t k = 1; k < chunks; ++k) {
+        if (search.phase == Phase::fill) {
+            total.fill.join(parts[k].fill);
+        } else if (search.phase == Phase::moments || family == Family::chi2) {
+            total.moments.join(parts[k].moments);
+        } else if (family == Family::kl) {
+            total.exponential.join(parts[k].exponential);
+        } else if (ball.divergence.is_quantile()) {
+            total.pivot.join(parts[k].pivot);
+        } else {
+            total.curve.join(parts[k].curve);
+        }
+    }
+    return total;
+}
+
+// Whether the weights sum to one and, for χ², lie on the ball as predicted.
+inline void check_fill(const Ball& ball, Search& search) {
+    const FillSums& sums = search.sums.fill;
+    search.phase = Phase::done;
+    if (search.shape != Shape::inner || search.rescaled) return;
+    if (ball.divergence.family == Family::chi2 && search.rounds < 60) {
+        bool right = std::fabs(sums.mass - 1.0) <= 1e-9 && close_enough(sums.divergence, ball.rho);
+        right |= search.chi2.level > -1e-80;  // shared evenly over what is as good as ties
+        if (!right) {
+            search.phase = Phase::search;  // the active set was a prediction
+            return;
+        }
+    }
+    if (std::fabs(sums.mass - 1.0) > 2e-13) {
+        // Losses with few digits between them leave the norm with fewer than it needs.
+        search.norm *= sums.mass;
+        search.rescaled = true;
+        search.phase = Phase::fill;
+    }
+}
+
+// Turns the sums of a sweep into what the next sweep has to do.
+inline void advance(const Ball& ball, Search& search) {
+    const Divergence& divergence = ball.divergence;
+    ++search.rounds;
+    if (search.rounds > most_sweeps) {
+        search.phase = Phase::done;
+        search.shape = Shape::lost;
+    } else if (search.phase == Phase::fill) {
+        check_fill(ball, search);
+    } else if (divergence.family == Family::chi2) {
+        advance_chi2(ball, search);
+    } else if (divergence.is_quantile()) {
+        advance_quantile(ball, search);
+    } else if (divergence.family == Family::kl) {
+        if (search.phase == Phase::moments) {
+            search.kl.beta = beta_of_moments(ball, search);
+        } else {
+            advance_kl(ball, search);
+        }
+    } else if (search.phase == Phase::moments) {
+        advance_curve_moments(ball, search);
+    } else {
+        advance_curve(ball, search);
+    }
+}
+
+// α and λ in units of d.
+inline Multipliers multipliers(const Ball& ball, const Search& search) {
+    const Divergence& divergence = ball.divergence;
+    if (search.shape == Shape::peak) return {0.0, 0.0};
+    if (search.shape == Shape::base) {
+        if (ball.frame.bottom < 0.0) return {infinity, search.sums.fill.first};
+        return {0.0, 0.0};
+    }
+    switch (divergence.family) {
+        case Family::chi2:
+            return {0.5 * search.norm, search.shift + (search.chi2.level + search.norm)};
+        case Family::kl: return {1.0 / search.kl.beta, std::log(search.norm) / search.kl.beta};
+        case Family::total_variation: return {-search.quantile.pivot, 0.5 * search.quantile.pivot};
+        case Family::cvar: return {0.0, search.quantile.pivot};
+        default:
+            const double tilt = divergence.origin + divergence.slope_one + search.curve.x;
+            return {1.0 / search.curve.beta, -tilt / search.curve.beta};
+    }
+}
+
+// Value, divergence and duality gap of the weights written by the last sweep.
+inline Answer conclude(const Ball& ball, const Search& search) {
+    const Divergence& divergence = ball.divergence;
+    const Frame& frame = ball.frame;
+    const bool inner = search.shape == Shape::inner;
+    FillSums sums = search.sums.fill;
+    if (divergence.is_curve() && inner && !search.curve.mixed) {
+        // The weights are those of a search, whose sums are of raw base weights.
+        const CurveSums& raw = search.sums.curve;
+        sums = {raw.total * frame.unit, raw.first * frame.unit, raw.divergence * frame.unit, 0.0};
+    }
+    const auto [alpha, lam] = multipliers(ball, search);
+    double value = sums.first / sums.mass, achieved = sums.divergence, dual = 0.0;
+    if (search.shape == Shape::base) {
+        achieved = 0.0;
+        dual = value;
+    } else if (search.shape == Shape::peak) {
+        achieved = frame.ceiling;
+        value = 0.0;
+    } else if (divergence.family == Family::chi2) {
+        // With s = (d − η)₊/(2α): α φ*(t) = α (s² − 1), so the dual is η + α (2 + ρ + D).
+        dual = search.shift + (search.chi2.level + alpha * (2.0 + ball.rho + achieved));
+    } else if (divergence.family == Family::kl) {
+        achieved = std::max(search.kl.beta * value - std::log(search.norm), 0.0);
+        dual = alpha * ball.rho + lam;
+    } else if (divergence.family == Family::total_variation) {
+        dual = sums.dual + alpha * ball.rho + search.quantile.pivot;
+    } else if (divergence.family == Family::cvar) {
+        achieved = 0.0;
+        dual = lam + sums.dual / divergence.parameter;
+    } else if (search.curve.mixed) {
+        dual = search.curve.dual;
+    } else {
+        dual = lagrangian(ball, search.curve.beta, search.curve.x,
+                          {sums.mass, sums.first, sums.divergence});
+    }
+    // Only a φ that is not what it says, or base weights beyond all proportion, can get here with
+    // weights outside the ball, or with a gap to speak of. In small balls α is large, and rounding
+    // of the dual is of its size.
+    const double scale = -frame.bottom, gap = dual - value;
+    bool right = achieved <= ball.rho * (1.0 + 1e-6) + 1e-12 && std::fabs(sums.mass - 1.0) <= 1e-9;
+    right = right && -1e-9 * scale - 1e-15 * alpha <= gap && gap <= 1e-6 * scale;
+    Answer answer;
+    answer.status = right && search.shape != Shape::lost ? Status::ok : Status::not_solved;
+    answer.value = (frame.top + value) / frame.inv;
+    answer.achieved = achieved;
+    answer.at = {alpha / frame.inv, (frame.top + lam) / frame.inv};
+    answer.gap = std::max(gap, 0.0) / frame.inv;
+    answer.sweeps = search.rounds;
+    return answer;
+}
+
+// Surveys all chunks; false if it was interrupted.
+inline bool survey_all(const Losses& losses, Survey* parts, Workers& workers) {
+    const size_t chunks = chunk_count(losses.n);
+    // The mass at the largest loss of a chunk matters only if no chunk before it had a larger one.
+    // Tasks are strips of chunks that keep this record for themselves.
+    constexpr size_t strip = 16;
+    return workers.run((chunks + strip - 1) / strip, [&](size_t task) {
+        double known = -infinity;
+        for (size_t k = task * strip; k < std::min((task + 1) * strip, chunks); ++k) {
+            parts[k] = survey(losses.chunk(k), known);
+            known = std::max(known, parts[k].high);
+        }
+    });
+}
+
+// One worst case, at multipliers found elsewhere if they are known.
+inline Answer solve_from(const Divergence& divergence, double rho, const Losses& losses,
+                         const Multipliers& guess, double* out, Workers& workers) {
+    Answer failed;
+    const size_t chunks = chunk_count(losses.n);
+    // One chunk needs no memory of its own: blocks of a few losses come by the billion.
+    Sums one;
+    Survey whole;
+    std::vector<Sums> many;
+    std::vector<Survey> surveys;
+    if (chunks == 1) {
+        whole = survey(losses, -infinity);
+    } else {
+        surveys.resize(chunks);
+        many.resize(chunks);
+        if (!survey_all(losses, surveys.data(), workers)) {
+            failed.status = Status::interrupted;
+            return failed;
+        }
+        for (const Survey& part : surveys) whole.join(part);
+    }
+    if (!(whole.nothing == 0.0)) {
+        failed.status = Status::not_finite;
+        return failed;
+    }
+    if (whole.mass == 0.0) return failed;  // a sample without any mass: nothing is known
+    Sums* parts = chunks == 1 ? &one : many.data();
+    const Ball ball{divergence, make_frame(divergence, losses.n, whole), rho};
+    Search search = begin(ball, guess);
+    while (search.phase != Phase::done) {
+        failed.status = sweep(ball, search, losses, out, parts, workers);
+        if (failed.status != Status::ok) return failed;
+        search.sums = join(ball, search, parts, chunks);
+        advance(ball, search);
+    }
+    return conclude(ball, search);
+}
+
+// Writes the worst-case weights of the losses to `out`.
+//
+// Many losses are solved twice: first a regular sample of them, whose multipliers are within a
+// percent or so of the right ones, then all of them.
+inline Answer solve(const Divergence& divergence, double rho, const Losses& losses, double* out,
+                    Workers& workers) {
+    if (rho < smallest_radius) rho = 0.0;
+    const size_t stride = sample_stride(divergence, losses.n);
+    Multipliers guess;
+    if (stride > 0) {
+        const size_t size = (losses.n + stride - 1) / stride;
+        std::vector<double> z(size), b(losses.b ? size : 0), weights(size);
+        for (size_t i = 0; i < size; ++i) z[i] = losses.z[i * stride];
+        for (size_t i = 0; i < b.size(); ++i) b[i] = losses.b[i * stride];
+        const Losses sample{z.data(), losses.b ? b.data() : nullptr, size};
+        const Answer answer = solve_from(divergence, rho, sample, guess, weights.data(), workers);
+        const bool broken = answer.status == Status::interrupted ||
+                            answer.status == Status::callback_failed ||
+                            answer.status == Status::not_finite;
+        if (broken) return answer;
+        guess = answer.at;
+    }
+    return solve_from(divergence, rho, losses, guess, out, workers);
+}
+
+}  // namespace drolearn::TARGET

@@ -1,0 +1,422 @@
+# Written by `make stubs`.
+"""
+The compiled core of drolearn: worst cases, losses, passes over rows, descent.
+"""
+
+from typing import Annotated, overload
+
+import numpy
+from numpy.typing import NDArray
+from typing_extensions import CapsuleType
+
+CHUNK: int = 4096
+
+OK: int = 0
+
+NOT_FINITE: int = 1
+
+NOT_SOLVED: int = 2
+
+def target() -> str:
+    """The processors that the kernels in use are compiled for."""
+
+class Divergence:
+    """A divergence as the core sees it."""
+
+    def __init__(
+        self,
+        family: str,
+        parameter: float,
+        origin: float,
+        phi_zero: float,
+        curvature: float,
+        straight: bool,
+        custom: tuple | None = None,
+    ) -> None: ...
+    def phi(self, s: float) -> float:
+        """φ(s)."""
+
+class Loss:
+    """A loss of one example as the core sees it."""
+
+    def __init__(
+        self, kind: str, residual: bool, width: float, custom: tuple | None = None
+    ) -> None: ...
+
+class Plan:
+    """A way to draw rows as the core sees it."""
+
+    def __init__(
+        self,
+        kind: str,
+        n: int,
+        growth: tuple[int, float],
+        radius: tuple[float, float, float],
+        warm: float,
+        sizes: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        probabilities: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ) -> None: ...
+    @property
+    def cumulative(self) -> list[float]:
+        """P(correction at level ≤ k), k = 1, 2, …"""
+
+    @property
+    def coefficients(self) -> list[float]:
+        """1 / P(level k)."""
+
+class Rows:
+    """Rows of data, read in place."""
+
+    @overload
+    def __init__(
+        self, X: Annotated[NDArray, dict(shape=(None, None), device="cpu", writable=False)]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        data: Annotated[NDArray, dict(shape=(None,), order="C", device="cpu", writable=False)],
+        indices: Annotated[NDArray, dict(shape=(None,), order="C", device="cpu", writable=False)],
+        indptr: Annotated[NDArray, dict(shape=(None,), order="C", device="cpu", writable=False)],
+        columns: int,
+    ) -> None: ...
+    def scores(
+        self,
+        theta: Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ],
+        f: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        threads: int = 1,
+    ) -> None:
+        """Write X w + c of all rows."""
+
+    def gradient(
+        self,
+        p: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        slope: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        threads: int = 1,
+    ) -> None:
+        """Write the sum of p · slope · (x, 1)."""
+
+    def moments(
+        self,
+        indices: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        base: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        mean: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """Write sum, sum of squares and largest size of each column."""
+
+    def scaled(
+        self,
+        scaling: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ],
+        first: int,
+        root: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """Write root · ((x − mean) · scale, 1)."""
+
+    def gram(
+        self,
+        h: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        scale: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """Add the lower half of the weighted Gram matrix of sparse rows."""
+
+def solve(
+    divergence: Divergence,
+    rho: float,
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    base: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ]
+    | None,
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int = 1,
+) -> tuple:
+    """
+    Write worst-case weights; status, value, achieved, alpha, lam, gap and sweeps.
+    """
+
+def survey(
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    base: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ]
+    | None,
+    parts: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+) -> None:
+    """Write the survey of each chunk of losses."""
+
+def sample_stride(divergence: Divergence, n: int) -> int:
+    """Every how many losses a first guess is made from."""
+
+class Search:
+    """A worst case sweep by sweep."""
+
+    @overload
+    def __init__(
+        self,
+        divergence: Divergence,
+        rho: float,
+        n: int,
+        surveys: Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ],
+        guess: tuple[float, float],
+    ) -> None: ...
+    @overload
+    def __init__(self, divergence: Divergence, state: bytes) -> None: ...
+    @property
+    def state(self) -> bytes:
+        """All that the next sweep depends on."""
+
+    @property
+    def done(self) -> bool: ...
+    def sweep(
+        self,
+        z: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        base: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None,
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        parts: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ) -> None:
+        """Write the sums of each chunk of a block."""
+
+    def advance(
+        self,
+        parts: Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ],
+    ) -> None:
+        """Go on with the sums of all chunks, in order."""
+
+    def answer(self) -> tuple: ...
+
+def signed_weights(
+    divergence: Divergence,
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    base: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ]
+    | None,
+    blocks: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> int:
+    """
+    Write the sum over blocks of coefficient × worst-case weights; a status.
+    """
+
+def second_order(
+    divergence: Divergence,
+    losses: tuple[
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ]
+        | None,
+    ],
+    p: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    multipliers: tuple[float, float],
+    derivatives: tuple[
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    threads: int = 1,
+) -> tuple:
+    """Write what the Hessian of the robust loss needs."""
+
+def follow(
+    divergence: Divergence,
+    t: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    cap: float,
+    s: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    rise: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write the inverse of φ' and its slope."""
+
+def losses(
+    loss: Loss,
+    f: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    y: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    z: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    slope: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int = 1,
+) -> None:
+    """Write losses and their slopes in the scores."""
+
+def bends(
+    loss: Loss,
+    f: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    y: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    threads: int = 1,
+) -> None:
+    """Write second derivatives in the scores."""
+
+def draw(generator: CapsuleType, plan: Plan, step: float) -> tuple:
+    """Rows and blocks of one step."""
+
+def draw_level(generator: CapsuleType, plan: Plan, level: int) -> tuple:
+    """A base block, or a correction that is not divided by its probability."""
+
+class Tally:
+    """What lives on from step to step."""
+
+    def __init__(self) -> None: ...
+    @property
+    def step(self) -> float: ...
+    @step.setter
+    def step(self, arg: float, /) -> None: ...
+    @property
+    def samples(self) -> float: ...
+    @samples.setter
+    def samples(self, arg: float, /) -> None: ...
+    @property
+    def base_norm(self) -> float: ...
+    @base_norm.setter
+    def base_norm(self, arg: float, /) -> None: ...
+    @property
+    def averaged(self) -> float: ...
+    @averaged.setter
+    def averaged(self, arg: float, /) -> None: ...
+    @property
+    def corrections(self) -> float: ...
+    @corrections.setter
+    def corrections(self, arg: float, /) -> None: ...
+    @property
+    def clipped(self) -> float: ...
+    @clipped.setter
+    def clipped(self, arg: float, /) -> None: ...
+
+class Descent:
+    """The loop of the stochastic methods."""
+
+    def __init__(
+        self,
+        objective: tuple[Loss, Divergence],
+        l2: float,
+        plan: Plan,
+        rows: Rows,
+        labels: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ]
+            | None,
+        ],
+        columns: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ],
+    ) -> None: ...
+    def run(
+        self,
+        generator: CapsuleType,
+        model: tuple[
+            Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+            Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        ],
+        anchor: tuple[
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+        ]
+        | None,
+        steps: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            float,
+            float,
+            float,
+        ],
+        tally: Tally,
+    ) -> int:
+        """Make some steps; a status."""
+
+def elementary(
+    name: str,
+    x: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    portable: bool = False,
+) -> None:
+    """Write exp, expm1, log or log1p, for tests."""
