@@ -22,7 +22,8 @@ Measured by `make bench`, which rewrites this page and `benchmarks/results/`. Ea
 from one run in which both sides took turns, each after a warm-up outside the clock; times are
 medians. Both sides have the same number of threads, linear algebra included, which stands beside
 each number. Ratios carry over to other machines, times do not. The goal is the one this project
-has set itself; a ✗ marks a goal that is missed.
+has set itself; a ✗ marks a goal that is missed. A † marks results that were measured before the C++
+core, on the kernels it replaced and with default threads, and were not yet measured again.
 
 """
 COMPARED = {
@@ -114,7 +115,7 @@ def _line(row: dict[str, Any]) -> str:
     unit = row["against"] if row["against"] in ("µs", "s") else ""
     against = row["against"]
     compared = COMPARED.get(against, f"× {against}" if against else "")
-    threads = row.get("threads", "")
+    threads = row.get("threads", "†")  # older results do not say
     return (
         f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {threads} | {row['bar']} "
         f"| {met(row['ratio'], row['bar'])} | {row['note']} |\n"
