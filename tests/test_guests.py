@@ -16,12 +16,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture(scope="module")
 def printed():
-    """What the examples print after three epochs."""
+    """What the examples print after two epochs."""
     # One thread, so that sums have one order.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     running = {
         name: subprocess.Popen(
-            [sys.executable, str(EXAMPLES / f"{name}.py"), "3"],
+            [sys.executable, str(EXAMPLES / f"{name}.py"), "2"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
         )
         for name in ("rare_digits", "with_skorch", "with_lightning")

@@ -75,10 +75,15 @@ struct DrawnRows {
     size_t operator[](size_t i) const { return static_cast<size_t>(rows[i]); }
 };
 
-// The rows of a step, and whether the gradient of the base block was gathered or applied already.
-struct StepRows {
-    DrawnRows base, correction;
-    bool gathered = false;
+// Base block and correction of a step: their rows, and u, the signed weight × slope of each row's
+// loss in its scores.
+struct Part {
+    DrawnRows drawn;
+    const double* u = nullptr;
+};
+
+struct Parts {
+    Part base, correction;
 };
 
 namespace TARGET {
@@ -120,42 +125,17 @@ class DenseModel {
         }
     }
 
-    // Adds Σ u (x, 1) to the gradient of the base block or of the correction; u has m numbers for
-    // each row.
-    void gather(const DrawnRows& drawn, const double* u, bool correction) {
-        const auto row = [&](size_t i) { return drawn[i]; };
-        for (size_t c = 0; c < model_.m; ++c) {
-            double* g = (correction ? correction_ : base_).data() + c * width_;
-            add_rows(X_, drawn.count, row, u + c, model_.m, g);
-        }
-    }
+    void begin_step(double, const Part& base) { gather(base, base_); }
 
-    // ‖g‖ in the metric of the steps: Σ D (g − mean · g_intercept)².
-    double norm(bool correction) const {
-        const std::vector<double>& gradient = correction ? correction_ : base_;
-        const double *mean = columns_.mean, *scale = columns_.scale;
-        double total = 0.0;
-        for (size_t c = 0; c < model_.m; ++c) {
-            const double* g = gradient.data() + c * width_;
-            const double own = g[X_.d];
-            double part = 0.0;
-#pragma omp simd reduction(+ : part)
-            for (size_t j = 0; j < X_.d; ++j) {
-                const double v = g[j] - mean[j] * own;
-                part += scale[j] * v * v;
-            }
-            total += part + scale[X_.d] * own * own;
-        }
-        return std::sqrt(total);
-    }
+    double base_norm(const Part&) { return norm(base_); }
 
-    // Gradients are arrays in every step: the base block always has to be gathered.
-    static constexpr bool always_gathers = true;
-    void apply(const DrawnRows&, const double*) {}
-    void begin_step(double) {}
+    double correction_norm(const Part& correction) {
+        gather(correction, correction_);
+        return norm(correction_);
+    }
 
     // One step along base + factor · correction; both are zero afterwards.
-    void step(const StepRows&, double gamma, double factor, double omega) {
+    void step(const Parts&, double gamma, double factor, double omega) {
         const size_t d = X_.d;
         const double *mean = columns_.mean, *scale = columns_.scale;
         for (size_t c = 0; c < model_.m; ++c) {
@@ -186,6 +166,33 @@ class DenseModel {
     void finish() {}
 
   private:
+    // gradient += Σ u (x, 1).
+    void gather(const Part& part, std::vector<double>& gradient) {
+        const auto row = [&](size_t i) { return part.drawn[i]; };
+        for (size_t c = 0; c < model_.m; ++c) {
+            double* g = gradient.data() + c * width_;
+            add_rows(X_, part.drawn.count, row, part.u + c, model_.m, g);
+        }
+    }
+
+    // ‖g‖ in the metric of the steps: Σ D (g − mean · g_intercept)².
+    double norm(const std::vector<double>& gradient) const {
+        const double *mean = columns_.mean, *scale = columns_.scale;
+        double total = 0.0;
+        for (size_t c = 0; c < model_.m; ++c) {
+            const double* g = gradient.data() + c * width_;
+            const double own = g[X_.d];
+            double part = 0.0;
+#pragma omp simd reduction(+ : part)
+            for (size_t j = 0; j < X_.d; ++j) {
+                const double v = g[j] - mean[j] * own;
+                part += scale[j] * v * v;
+            }
+            total += part + scale[X_.d] * own * own;
+        }
+        return std::sqrt(total);
+    }
+
     const Rows& X_;
     Model model_;
     Columns columns_;
@@ -211,13 +218,10 @@ class SparseModel {
     SparseModel(const Rows& X, const Model& model, const Columns& columns, const double* drift,
                 double l2)
         : X_(X), model_(model), drift_(drift), l2_(l2), m_(model.m), width_(X.d + 1) {
-        make_sets(columns.scale);
+        make_cells(columns.scale);
         intercept_scale_ = columns.scale[X.d];
-        x_.resize(X.d * m_);
-        sum_.resize(X.d * m_);
+        gathered_.assign(m_, 0.0);
         load();
-        base_.assign(m_ * width_, 0.0);
-        correction_.assign(m_ * width_, 0.0);
     }
 
     void scores(const DrawnRows& drawn, double* f) const {
@@ -238,122 +242,72 @@ class SparseModel {
         }
     }
 
-    // Adds Σ u (x, 1) to the gradient of the base block or of the correction, and keeps its norm:
-    // D (g + δ)² − D g² = D δ (2 g + δ).
-    void gather(const DrawnRows& drawn, const double* u, bool correction) {
-        double grown = 0.0;
-        const uint8_t* bin = bin_.data();
-        for (size_t c = 0; c < m_; ++c) {
-            double* g = (correction ? correction_ : base_).data() + c * width_;
-            for (size_t i = 0; i < drawn.count; ++i) {
-                const double own = u[i * m_ + c];
-                if (own == 0.0) continue;
-                double part = 0.0;
-                each_number(X_, drawn[i], [&, own](size_t j, double x) {
-                    const double change = own * x, before = g[j];
-                    part += scales_[bin[j]] * change * (2.0 * before + change);
-                    g[j] = before + change;
-                });
-                grown += part;
-                g[X_.d] += own;
-            }
-        }
-        (correction ? correction_norm_ : base_norm_) = grown;
-    }
-
-    // ‖g‖ in the metric of the steps: Σ D g².
-    double norm(bool correction) const {
-        const std::vector<double>& gradient = correction ? correction_ : base_;
-        double total = std::max(correction ? correction_norm_ : base_norm_, 0.0);
-        for (size_t c = 0; c < m_; ++c) {
-            const double own = gradient[c * width_ + X_.d];
-            total += intercept_scale_ * own * own;
-        }
-        return std::sqrt(total);
-    }
-
-    // Moves the columns of base rows along −u x without arrays in between.
-    void apply(const DrawnRows& drawn, const double* u) {
-        for (size_t c = 0; c < m_; ++c) {
-            const Mover move(*this, c);
-            for (size_t i = 0; i < drawn.count; ++i) {
-                const double slope = u[i * m_ + c];
-                if (slope == 0.0) continue;
-                base_[c * width_ + X_.d] += slope;
-                each_number(X_, drawn[i], [=](size_t j, double x) { move(j, slope * x); });
-            }
-        }
-    }
-
-    // The step along base + factor · correction, where these were gathered.
-    void step(const StepRows& rows, double gamma, double factor, double omega) {
-        if (rows.gathered) spend(rows.base, base_, 1.0);
-        spend(rows.correction, correction_, factor);
-        for (size_t c = 0; c < m_; ++c) {
-            double &g = base_[c * width_ + X_.d], &more = correction_[c * width_ + X_.d];
-            step_intercept(c, gamma, g + factor * more, omega);
-            g = more = 0.0;
-        }
-        follow(gamma, omega);
-    }
-
-    // To be called before a step.
-    void begin_step(double gamma) {
+    void begin_step(double gamma, const Part&) {
         for (size_t k = 0; k < sets_.size(); ++k) {
             lengths_[k] = gamma * sets_[k].scale / sets_[k].shrink;
         }
     }
 
-    static constexpr bool always_gathers = false;
+    double base_norm(const Part& base) {
+        const double norm = gather(base);
+        each_cell(base.drawn, [](Cell& cell) { cell.g = 0.0; });
+        std::fill(gathered_.begin(), gathered_.end(), 0.0);
+        return norm;
+    }
+
+    double correction_norm(const Part& correction) { return gather(correction); }
+
+    // One step along base + factor · correction. The base block moves the coefficients row by row;
+    // the correction was gathered, and a column that is met again has nothing left to do.
+    void step(const Parts& parts, double gamma, double factor, double omega) {
+        const auto move = [this](Cell& cell, double g) {
+            const double change = -lengths_[cell.set] * g;
+            cell.x += change;
+            cell.sum += sums_[cell.set] * change;
+        };
+        for (size_t c = 0; c < m_; ++c) {
+            double own = factor * gathered_[c];
+            Cell* cells = cells_.data() + c * X_.d;
+            for (size_t i = 0; i < parts.base.drawn.count; ++i) {
+                const double slope = parts.base.u[i * m_ + c];
+                if (slope == 0.0) continue;
+                own += slope;
+                each_number(X_, parts.base.drawn[i],
+                            [=](size_t j, double x) { move(cells[j], slope * x); });
+            }
+            step_intercept(c, gamma, own, omega);
+            gathered_[c] = 0.0;
+        }
+        each_cell(parts.correction.drawn, [=](Cell& cell) {
+            move(cell, factor * cell.g);
+            cell.g = 0.0;
+        });
+        follow(gamma, omega);
+    }
 
     // Writes the coefficients and their sums back.
     void finish() {
-        for (size_t j = 0; j < X_.d; ++j) {
-            const Set& set = sets_[bin_[j]];
-            for (size_t c = 0; c < m_; ++c) {
-                const double x = x_[c * X_.d + j], sum = sum_[c * X_.d + j];
-                const double drift = drift_ ? drift_[c * width_ + j] : 0.0;
+        for (size_t c = 0; c < m_; ++c) {
+            for (size_t j = 0; j < X_.d; ++j) {
+                const Cell& cell = cells_[c * X_.d + j];
+                const Set& set = sets_[cell.set];
                 const size_t at = c * width_ + j;
-                model_.theta[at] = set.shrink * x + set.drifted * drift;
-                model_.average[at] += (set.sum_shrink * x - sum) + set.sum_drifted * drift;
+                const double drift = drift_ ? drift_[at] : 0.0;
+                model_.theta[at] = set.shrink * cell.x + set.drifted * drift;
+                model_.average[at] +=
+                    (set.sum_shrink * cell.x - cell.sum) + set.sum_drifted * drift;
             }
         }
     }
 
   private:
-    // Moves single coefficients of one score along −D g: changes x, and with it B of the running
-    // sums. Pointers of its own stay in registers.
-    struct Mover {
-        const uint8_t* bin;
-        const double *lengths, *sums;
-        double *x, *sum;
-
-        Mover(SparseModel& model, size_t c)
-            : bin(model.bin_.data()), lengths(model.lengths_), sums(model.sums_),
-              x(model.x_.data() + c * model.X_.d), sum(model.sum_.data() + c * model.X_.d) {}
-
-        PER_NUMBER void operator()(size_t j, double g) const {
-            const uint8_t k = bin[j];
-            const double change = -lengths[k] * g;
-            x[j] += change;
-            sum[j] += sums[k] * change;
-        }
+    // A coefficient. All that belongs to a column is next to each other: columns come at random,
+    // and each of them costs one line of the cache.
+    struct Cell {
+        double x, sum;  // x, and B of the running sums
+        double g;       // the gradient that was gathered
+        uint64_t set;   // the columns that it shrinks with
     };
-
-    // Moves the columns of some rows along a gradient, which is zero afterwards: a column that is
-    // met again has nothing left to do.
-    void spend(const DrawnRows& drawn, std::vector<double>& gradient, double factor) {
-        for (size_t c = 0; c < m_; ++c) {
-            double* g = gradient.data() + c * width_;
-            const Mover move(*this, c);
-            for (size_t i = 0; i < drawn.count; ++i) {
-                each_number(X_, drawn[i], [=](size_t j, double) {
-                    move(j, factor * g[j]);
-                    g[j] = 0.0;
-                });
-            }
-        }
-    }
 
     // Columns with the same scale.
     struct Set {
@@ -365,26 +319,28 @@ class SparseModel {
     // The scales of sparse columns are zero or powers of two: there are few different ones.
     static constexpr size_t most_sets = most_scales;
 
-    void make_sets(const double* scale) {
+    void make_cells(const double* scale) {
         std::vector<int> known(4096, -1);  // by exponent
-        bin_.resize(X_.d);
+        cells_.resize(X_.d * m_);
         for (size_t j = 0; j < X_.d; ++j) {
             int exponent = 0;
             std::frexp(scale[j], &exponent);
-            int& bin = known[scale[j] > 0.0 ? static_cast<size_t>(exponent + 2048) : 0];
-            if (bin < 0) {
-                bin = static_cast<int>(sets_.size());
+            int& set = known[scale[j] > 0.0 ? static_cast<size_t>(exponent + 2048) : 0];
+            if (set < 0) {
+                set = static_cast<int>(sets_.size());
                 sets_.push_back({scale[j]});
             }
-            bin_[j] = static_cast<uint8_t>(bin);
+            for (size_t c = 0; c < m_; ++c) cells_[c * X_.d + j].set = static_cast<uint64_t>(set);
         }
     }
 
     void load() {
-        for (size_t j = 0; j < X_.d; ++j) {
-            for (size_t c = 0; c < m_; ++c) x_[c * X_.d + j] = model_.theta[c * width_ + j];
+        for (size_t c = 0; c < m_; ++c) {
+            for (size_t j = 0; j < X_.d; ++j) {
+                Cell& cell = cells_[c * X_.d + j];
+                cell = {model_.theta[c * width_ + j], 0.0, 0.0, cell.set};
+            }
         }
-        std::fill(sum_.begin(), sum_.end(), 0.0);
         for (Set& set : sets_) set = {set.scale};
         publish();
     }
@@ -399,19 +355,54 @@ class SparseModel {
         }
     }
 
+    // Adds Σ u (x, 1) to the gradient, which was zero, and returns its norm √(Σ D g²), which grows
+    // by D (g + δ)² − D g² = D δ (2 g + δ).
+    double gather(const Part& part) {
+        double total = 0.0;
+        for (size_t c = 0; c < m_; ++c) {
+            Cell* cells = cells_.data() + c * X_.d;
+            for (size_t i = 0; i < part.drawn.count; ++i) {
+                const double own = part.u[i * m_ + c];
+                if (own == 0.0) continue;
+                double grown = 0.0;
+                each_number(X_, part.drawn[i], [&, own](size_t j, double x) {
+                    Cell& cell = cells[j];
+                    const double change = own * x, before = cell.g;
+                    grown += scales_[cell.set] * change * (2.0 * before + change);
+                    cell.g = before + change;
+                });
+                total += grown;
+                gathered_[c] += own;
+            }
+        }
+        total = std::max(total, 0.0);
+        for (const double own : gathered_) total += intercept_scale_ * own * own;
+        return std::sqrt(total);
+    }
+
+    // Calls f(cell) for the cells of some rows, once for each number.
+    template <class F>
+    void each_cell(const DrawnRows& drawn, F f) {
+        for (size_t c = 0; c < m_; ++c) {
+            Cell* cells = cells_.data() + c * X_.d;
+            for (size_t i = 0; i < drawn.count; ++i) {
+                each_number(X_, drawn[i], [=](size_t j, double) { f(cells[j]); });
+            }
+        }
+    }
+
     template <bool drifting>
     double score_of(size_t row, size_t c) const {
         const auto *indices = X_.indices, *indptr = X_.indptr;
         const auto* data = X_.data;
         const auto first = static_cast<size_t>(indptr[row]);
         const auto last = static_cast<size_t>(indptr[row + 1]);
-        const uint8_t* bin = bin_.data();
-        const double* x = x_.data() + c * X_.d;
+        const Cell* cells = cells_.data() + c * X_.d;
         const auto term = [&](size_t a) {
             const auto j = static_cast<size_t>(indices[a]);
-            const uint8_t k = bin[j];
-            double w = shrinks_[k] * x[j];
-            if constexpr (drifting) w += drifts_[k] * drift_[c * width_ + j];
+            const Cell& cell = cells[j];
+            double w = shrinks_[cell.set] * cell.x;
+            if constexpr (drifting) w += drifts_[cell.set] * drift_[c * width_ + j];
             return static_cast<double>(data[a]) * w;
         };
         double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0;  // four sums, as one would wait for itself
@@ -458,13 +449,11 @@ class SparseModel {
     size_t m_, width_;
     double intercept_scale_ = 0;
     std::vector<Set> sets_;
-    std::vector<uint8_t> bin_;
-    std::vector<double> x_, sum_;  // x, and B of the running sums
+    std::vector<Cell> cells_;
+    std::vector<double> gathered_;  // the gradient of the intercepts
     // What loops over rows need of each set.
     double shrinks_[most_sets], drifts_[most_sets], sums_[most_sets], scales_[most_sets];
     double lengths_[most_sets];
-    std::vector<double> base_, correction_;
-    double base_norm_ = 0, correction_norm_ = 0;  // squared, without intercepts
 };
 
 template <class T>
@@ -545,20 +534,17 @@ class Descent {
         // after the first steps, one in eight is looked at.
         const bool measured = tally.step < 100.0 || std::fmod(tally.step, 8.0) == 0.0;
         const double* u = drawn_.u.data();
-        StepRows parts{{rows, first}, {rows + first, count - first}, measured};
-        parts.gathered |= Moving::always_gathers;
+        const Parts parts{{{rows, first}, u}, {{rows + first, count - first}, u + first * m}};
         double factor = 1.0, size = 0.0;
-        moving.begin_step(gamma);
-        if (parts.gathered) moving.gather(parts.base, u, false);
+        moving.begin_step(gamma, parts.base);
         if (measured) {
-            size = moving.norm(false);
+            size = moving.base_norm(parts.base);
             tally.base_norm += (size - tally.base_norm) / std::min(tally.step + 1.0, 100.0);
         }
         if (choice.level > 0) {
-            moving.gather(parts.correction, u + first * m, true);
-            tally.corrections += 1.0;
-            const double extra = moving.norm(true);
+            const double extra = moving.correction_norm(parts.correction);
             const double bound = steps.clip * tally.base_norm * std::sqrt(1.0 + tally.step / 100.0);
+            tally.corrections += 1.0;
             if (extra > bound) {
                 factor = bound / extra;
                 tally.clipped += 1.0;
@@ -566,7 +552,6 @@ class Descent {
             size += factor * extra;
         }
         if (!(size < infinity)) return Status::not_finite;
-        if (!parts.gathered) moving.apply(parts.base, u);
         moving.step(parts, gamma, factor, steps.omega);
         tally.step += 1.0;
         tally.samples += static_cast<double>(count);

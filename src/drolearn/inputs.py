@@ -124,12 +124,17 @@ def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64
             "The 'groups' parameter must not hold NaN or infinity: give rows of unknown groups a "
             "name of their own."
         )
-    return _distinct("groups", given)
+    return distinct("groups", given)
 
 
-def _distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes in order, and the place of each value among them.
+
+    Looking places up is several times as fast as the sort of `np.unique(return_inverse=True)`.
+    """
     try:
-        return np.unique(values, return_inverse=True)
+        classes = np.unique(values)
+        return classes, np.searchsorted(classes, values)
     except TypeError as error:
         raise ValueError(
             f"The '{parameter}' parameter must hold labels of one kind, all strings or all "
@@ -150,7 +155,7 @@ def as_labels(y: ArrayLike, loss: Loss) -> Array:
             f"The 'y' parameter must not hold NaN or infinity. "
             f"Got {int((~np.isfinite(labels)).sum())} of them."
         )
-    classes, places = _distinct("y", labels)
+    classes, places = distinct("y", labels)
     if classes.size < 2:
         raise ValueError(
             f"The 'y' parameter must have at least two classes. Got one class instead: "

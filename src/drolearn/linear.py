@@ -36,7 +36,7 @@ from sklearn.utils.validation import (
 from drolearn.descent import History
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.gradient import Method
-from drolearn.inputs import as_groups, as_labels, as_start, make_problem
+from drolearn.inputs import as_groups, as_labels, as_start, distinct, make_problem
 from drolearn.loss import Loss, as_loss
 from drolearn.problem import Groups, Problem
 from drolearn.recipe import SOLVERS
@@ -487,7 +487,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
         X, y = validate_data(self, X, y, **_KINDS)
         check_classification_targets(y)
-        self.classes_, places = np.unique(y, return_inverse=True)
+        self.classes_, places = distinct("y", y)
         weights, exponent = _as_weights(sample_weight, X)
         if self.classes_.size < 2:
             raise ValueError(
