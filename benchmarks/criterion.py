@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from benchmarks.machine import save, side_by_side
 from benchmarks.worst_case import Row, logistic_losses, row
 from drolearn import Fixed, worst_case
-from drolearn.gradient import Method
+from drolearn._solvers.draws import Method
 from drolearn.nn import MultilevelBatches, RobustLoss
-from drolearn.tensor import solve_chi2
+from drolearn.nn.device import solve_chi2
 
 Criterion = Callable[[Tensor], Tensor]
 
@@ -163,7 +163,7 @@ def unbiased() -> list[Row]:
     """The gradient of a network at a fixed point, over 20,000 draws."""
     z, along, length, robust_loss = fixed_point()
     rows = []
-    ours = MultilevelBatches(z.size, base=16, rho=1.0).method
+    ours = MultilevelBatches(z.size, batch_size=16, rho=1.0).method
     for name, method, bar in (
         (f"multilevel, base block of {ours.sizes[0]}", ours, "≤ 3"),
         ("fixed batch of 16", Fixed(z.size, 16, rho=1.0), "≥ 10"),
@@ -175,7 +175,7 @@ def unbiased() -> list[Row]:
     # The rows as a population, of which a stream draws with replacement.
     rng = np.random.default_rng(1)
     for max_level in (0, 2, 4):
-        capped = MultilevelBatches(None, base=16, rho=1.0, max_level=max_level)
+        capped = MultilevelBatches(None, batch_size=16, rho=1.0, max_level=max_level)
         n = int(capped.method.n)
         values = [worst_case(rng.choice(z, n), 1.0).value for _ in range(2_000_000 // n)]
         true = robust_loss - float(np.mean(values))

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from drolearn import data
+from drolearn.datasets import folder as data_folder
+from drolearn.datasets import read, text_like
 
-text_like = data.text_like
+__all__ = ["load", "names", "path", "text_like"]
 
 
 def path(name: str) -> Path:
     """The file of a data set."""
-    folder = data.folder()
+    folder = data_folder()
     if folder is None:
         raise SystemExit("Set DROLEARN_DATA to the folder of the data sets to run this.")
     return folder / f"{name}.npz"
@@ -28,7 +29,7 @@ def names() -> list[str]:
 
 def load(name: str, standardised: bool = False) -> tuple[Any, np.ndarray]:
     """X (row after row, or CSR) and y = ±1; sparse columns are scaled to largest size one."""
-    found = data.read(name, path(name))
+    found = read(name, path(name))
     X, y = found.X, found.y.astype(np.float64)
     if not standardised:
         return X, y

@@ -19,10 +19,10 @@ from benchmarks import datasets
 from benchmarks.machine import load, save, side_by_side
 from benchmarks.worst_case import Row, row
 from drolearn import RobustClassifier, RobustClassifierCV, worst_case
+from drolearn._solvers.inputs import as_start, make_problem
+from drolearn._solvers.solve import run
 from drolearn.divergence import as_divergence
-from drolearn.inputs import as_start, make_problem
 from drolearn.loss import as_loss
-from drolearn.solver import run
 
 SEEDS = 10
 #: A search for the penalty as scikit-learn does it by default.
@@ -65,8 +65,7 @@ def face() -> list[Row]:
         )  # fmt: skip
         run(
             problem, as_start(problem, None), solver="auto", max_iter=100, tol=1e-6,
-            step_size="auto", batch_size=64, average=None, tame=True, random_state=None,
-            watch=None, checkpoint=None,
+            random_state=None, watch=None,
         )  # fmt: skip
 
     tasks = {"face": lambda: RobustClassifier(l2=0.0).fit(X, y), "bare": bare}
@@ -78,8 +77,11 @@ def face() -> list[Row]:
 
 
 _FIT = """
-import resource, sys, numpy as np
+import re, sys, numpy as np
 from drolearn import RobustClassifier
+def peak():
+    # Of this program: ru_maxrss begins with that of the process that started it.
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 solver, dtype, columns = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rows = 2**30 // (columns * np.dtype(dtype).itemsize)
 rng = np.random.default_rng(0)
@@ -89,9 +91,9 @@ for first in range(0, rows, 10_000):
 y = np.where(X[:, 0] + rng.standard_normal(rows, "f") > 0, 1, -1).astype(np.int8)
 how = {"l2": 0.0, "solver": solver, "tol": None, "random_state": 0}
 RobustClassifier(max_iter=1, **how).fit(X[:1000], y[:1000])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 RobustClassifier(max_iter=3, **how).fit(X, y)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / X.nbytes)
+print((peak() - before) / X.nbytes)
 """
 
 

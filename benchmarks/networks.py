@@ -93,7 +93,7 @@ def trial(
     else:
         rule = torch.optim.SGD(model.parameters(), lr=size, momentum=0.9)
     criterion = RobustLoss(rho)
-    batches = MultilevelBatches(len(x), base=BASE, rho=rho, random_state=seed)
+    batches = MultilevelBatches(len(x), batch_size=BASE, rho=rho, random_state=seed)
     block = int(batches.method.sizes[0])
 
     def losses(rows: Tensor | slice) -> Tensor:

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from benchmarks import datasets
 from benchmarks.machine import DOCS, load, save, side_by_side
 from benchmarks.worst_case import Row, row
-from drolearn import Fixed, Multilevel, _core, solve, worst_case
-from drolearn.descent import State, run_steps
+from drolearn import SGD, Multilevel, _core, solve, worst_case
+from drolearn._solvers.descent import State, run_steps
 
 SEEDS = 5
 #: Stochastic gradients as scikit-learn does them, for as many passes as are asked for.
@@ -65,8 +65,8 @@ def bias() -> tuple[list[Row], dict[str, Any]]:
         label = f"{name}, {divergence}, ρ = {rho}"
         budget = [1e5, 3e5, 1e6, 3e6] + [1e7] * (name == "hiv1")
         methods: dict[str, Any] = {"gssg": "gssg"}
-        methods["sgd, M = 64"] = Fixed(X.shape[0], 64)
-        methods["sgd, M = 16"] = Fixed(X.shape[0], 16)
+        methods["sgd, M = 64"] = SGD(batch_size=64)
+        methods["sgd, M = 16"] = SGD(batch_size=16)
         seeds = SEEDS if name == "hiv1" else 2
         curve = {
             kind: np.mean(
@@ -137,15 +137,15 @@ def cost() -> list[Row]:
 
 def _steps(X, y):
     """A task that measures seconds per step of some thousand steps, set-up outside the clock."""
+    from drolearn._solvers.problem import Problem
     from drolearn.divergence import as_divergence
     from drolearn.loss import as_loss
-    from drolearn.problem import Problem
 
     problem = Problem(
-        X, y, np.empty(0), loss=as_loss("logistic"), divergence=as_divergence("chi2"), rho=0.1,
+        X, y, loss=as_loss("logistic"), divergence=as_divergence("chi2"), rho=0.1,
         l2=0.0, intercept=True, scaling="draws",
     )  # fmt: skip
-    method, rng = Multilevel(X.shape[0], base=45, fire=0.1), np.random.default_rng(0)
+    method, rng = Multilevel(X.shape[0], batch_size=45, fire=0.1), np.random.default_rng(0)
     state = State.new(problem.zeros(), rng)
 
     def task() -> float:
@@ -251,7 +251,7 @@ def exact() -> list[Row]:
 
 
 def _plain_gap(X, y, model) -> float:
-    best = solve(X, y, l2=1e-5, solver="erm", tol=1e-10, max_iter=1000).value
+    best = solve(X, y, rho=0.0, l2=1e-5, tol=1e-10, max_iter=1000).value
     w, c = model.coef_[0], model.intercept_[0]
     return float(np.logaddexp(0.0, -y * (X @ w + c)).mean() + 0.5e-5 * (w @ w)) / best - 1.0
 

@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.preprocessing import StandardScaler
 
 from drolearn import RobustClassifier, worst_case
-from drolearn.data import load_adult
+from drolearn.datasets import load_adult
 
 PICTURE = "demo.png"
 RHO, RUNS = 0.1, 10

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from drolearn import worst_case
-from drolearn.data import load_adult
+from drolearn.datasets import load_adult
 
 PICTURE = "how_bad.png"
 

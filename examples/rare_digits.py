@@ -59,7 +59,7 @@ def main(epochs: int = 30) -> None:
     for name in ("the mean loss", "the worst mix of each batch", "the worst mix of all rows"):
         model, criterion = network(), RobustLoss(RHO)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-        batches = MultilevelBatches(len(train), base=32, rho=RHO, random_state=0)
+        batches = MultilevelBatches(len(train), batch_size=32, rho=RHO, random_state=0)
         plain = DataLoader(train, batch_size=int(batches.method.sizes[0]), shuffle=True)
         for _ in range(epochs):
             if name == "the worst mix of all rows":

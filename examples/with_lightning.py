@@ -26,7 +26,9 @@ class RobustModule(L.LightningModule):
         super().__init__()
         self.model, self.criterion = network(), RobustLoss(RHO)
         self.train_rows, _, _ = rows()
-        self.batches = MultilevelBatches(len(self.train_rows), base=32, rho=RHO, random_state=0)
+        self.batches = MultilevelBatches(
+            len(self.train_rows), batch_size=32, rho=RHO, random_state=0
+        )
 
     def train_dataloader(self) -> Any:
         """(batch, draw) by (batch, draw)."""

@@ -34,7 +34,9 @@ class MultilevelClassifier(NeuralNetClassifier):
         if not training:
             return super().get_iterator(dataset, training=False)
         rho = self.get_params_for("criterion")["rho"]
-        return MultilevelBatches(len(dataset), base=32, rho=rho, random_state=0).loader(dataset)
+        return MultilevelBatches(len(dataset), batch_size=32, rho=rho, random_state=0).loader(
+            dataset
+        )
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> dict[str, Any]:
         """As skorch's, with the draw."""

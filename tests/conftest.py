@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-import drolearn  # noqa: F401 - so that its modules can be found
-
-module = sys.modules["drolearn.worst_case"]
+from drolearn._inner import worst_case as module
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -23,7 +20,7 @@ def _threads_for_fewer_losses():
 
 
 @pytest.fixture
-def datasets() -> Path:
+def data_folder() -> Path:
     """The folder of real data sets that are not part of the package."""
     folder = os.environ.get("DROLEARN_DATA", "")
     if not folder or not Path(folder).is_dir():

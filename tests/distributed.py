@@ -43,7 +43,7 @@ def equal(rank: int, world: int) -> None:
             # Two micro-batches, the second half as long, accumulated as users do.
             for cut in (30, 15):
                 alone(losses(model, x[:cut], y[:cut]),
-                      base=None if base is None else base[:cut]).backward()  # fmt: skip
+                      sample_weight=None if base is None else base[:cut]).backward()  # fmt: skip
             want, weights = gradient(model), alone.weights
             model.zero_grad()
             shared = DistributedDataParallel(model)
@@ -53,7 +53,7 @@ def equal(rank: int, world: int) -> None:
                 own = slice(starts[rank], starts[rank + 1])
                 with nullcontext() if last else shared.no_sync():
                     part = None if base is None else base[own]
-                    loss = criterion(losses(shared, x[own], y[own]), base=part)
+                    loss = criterion(losses(shared, x[own], y[own]), sample_weight=part)
                     loss.backward()
             torch.testing.assert_close(gradient(model), want, rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
@@ -94,7 +94,7 @@ def grouped(rank: int, world: int) -> None:
     with pytest.raises(ValueError, match="or none does"):
         criterion(torch.ones(2), groups=torch.ones(2).int() if rank == 0 else None)
     with pytest.raises(ValueError, match="or none does"):
-        criterion(torch.ones(2), base=torch.ones(2) if rank == 0 else None)
+        criterion(torch.ones(2), sample_weight=torch.ones(2) if rank == 0 else None)
     with pytest.raises(ValueError, match="must make the criterion the same"):
         RobustLoss(0.1 + rank, process_group=True)(torch.ones(2))
     with pytest.raises(ValueError, match=r"number the groups|Process 0 of the group"):
@@ -111,7 +111,7 @@ def passes(rank: int, world: int) -> None:
         return losses(model, *batch)
 
     def draw(which: int, step: int) -> Draw:
-        return MultilevelBatches(30, base=4, fire=0.5, random_state=0, rank=which).draw(step)
+        return MultilevelBatches(30, batch_size=4, fire=0.5, random_state=0, rank=which).draw(step)
 
     def network() -> torch.nn.Module:  # with statistics that are exchanged before a pass
         norm = torch.nn.BatchNorm1d(4, dtype=torch.float64)
@@ -142,7 +142,7 @@ def bad(rank: int, world: int) -> None:
     with pytest.raises(
         ValueError, match=r"must be a tensor of weights|Process 1 of the group gave"
     ):
-        criterion(torch.ones(3), base="abc" if rank == 1 else torch.ones(3))
+        criterion(torch.ones(3), sample_weight="abc" if rank == 1 else torch.ones(3))
     with pytest.raises(ValueError, match=r"no 'draw' can be given|Process 1 of the group gave"):
         criterion(torch.ones(3), "all" if rank == 1 else None)
     with pytest.raises(ValueError, match=r"Process 1 of the group: .* 1 NaN and 0 infinite of 2 "):

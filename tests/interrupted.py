@@ -12,7 +12,9 @@ import numpy as np
 SET_UP = """
 import signal, sys, time
 import numpy as np
-from drolearn import Divergence, RobustClassifier, solve, worst_case
+from drolearn import Divergence, Ending, RobustClassifier, solve, worst_case
+# A process that was started in the background ignores SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = np.random.default_rng(0)
 """
 

@@ -123,7 +123,7 @@ LOGISTIC = as_loss("logistic").core
 MULTINOMIAL = as_loss("multinomial").core
 X = np.arange(12.0).reshape(4, 3)
 ROWS = _core.Rows(X)
-PLAN = Multilevel(4, base=1).plan
+PLAN = Multilevel(4, batch_size=1).plan
 GENERATOR = np.random.default_rng(0).bit_generator.capsule
 
 
@@ -289,7 +289,7 @@ def test_passes_over_rows_of_any_kind(form, m, dtype):
 def test_descent_draws_what_the_methods_draw():
     """The loop and Python share one stream of random numbers."""
     one, other = np.random.default_rng(3), np.random.default_rng(3)
-    method = Multilevel(4, base=1)
+    method = Multilevel(4, batch_size=1)
     loop, tally = descent(plan=method.plan), _core.Tally()
     model, steps = (np.zeros((1, 4)), np.zeros((1, 4))), (np.full(20, 0.1), np.inf, 0.0, np.inf)
     loop.run(one.bit_generator.capsule, model, None, steps, tally)

@@ -17,7 +17,8 @@ import scipy.sparse as sp
 import sklearn.datasets._openml as sk_openml
 import sklearn.datasets._rcv1 as sk_rcv1
 
-from drolearn import data, fetch
+from drolearn import datasets
+from drolearn.datasets import catalogue, sources
 
 
 @pytest.fixture
@@ -98,32 +99,32 @@ def archive(files):
 
 @pytest.fixture
 def uci(monkeypatch, server):
-    monkeypatch.setattr(fetch, "UCI", server.url)
+    monkeypatch.setattr(sources, "UCI", server.url)
     server.files[HIV1] = archive(OCTAMERS)
     kept = "AAAAAAAA,1\nCCCCCCCC,-1\nDDDDDDDD,-1\nFFFFFFFF,1"
-    monkeypatch.setattr(fetch, "_HIV1_DIGEST", hashlib.sha256(kept.encode()).hexdigest())
-    entry = data.CATALOGUE["hiv1"]
-    small = data.Entry("hiv1", 4, 160, entry.home, entry.licence, entry.about, fetch.hiv1)
-    monkeypatch.setitem(data.CATALOGUE, "hiv1", small)
+    monkeypatch.setattr(sources, "_HIV1_DIGEST", hashlib.sha256(kept.encode()).hexdigest())
+    entry = datasets.CATALOGUE["hiv1"]
+    small = datasets.Entry("hiv1", 4, 160, entry.home, entry.licence, entry.about, sources.hiv1)
+    monkeypatch.setitem(datasets.CATALOGUE, "hiv1", small)
     return server
 
 
 def test_octamers_are_merged_and_go_to_the_cache_once(uci, empty):
-    found = data.load("hiv1")
+    found = datasets.load("hiv1")
     assert found.y.tolist() == [1, -1, -1, 1]
     np.testing.assert_array_equal(found.X.sum(axis=1), 8.0)
     assert found.X[1].reshape(8, 20).argmax(axis=1).tolist() == [1] * 8  # C is the second letter
     assert (empty / "hiv1.npz").stat().st_mode & 0o044  # others may read it
-    again = data.load("hiv1")
+    again = datasets.load("hiv1")
     assert again.source == str(empty / "hiv1.npz")
     np.testing.assert_array_equal(again.X, found.X)
     assert len(uci.asked) == 1
-    assert data.where("hiv1") == str(empty / "hiv1.npz")
+    assert datasets.where("hiv1") == str(empty / "hiv1.npz")
 
 
 def refuses(name, pattern, cache):
-    with pytest.raises(data.DataError, match=pattern) as caught:
-        data.load(name)
+    with pytest.raises(datasets.DataError, match=pattern) as caught:
+        datasets.load(name)
     text = str(caught.value)
     assert "\n" not in text
     assert f"drolearn datasets --fetch {name}" in text
@@ -135,7 +136,7 @@ def test_truncated_download_leaves_nothing(uci, empty):
     uci.cut.add(HIV1)
     refuses("hiv1", "could not be fetched from archive.ics.uci.edu", empty)
     uci.cut.clear()
-    assert data.load("hiv1").y.size == 4
+    assert datasets.load("hiv1").y.size == 4
 
 
 def test_what_is_no_archive_leaves_nothing(uci, empty):
@@ -170,8 +171,8 @@ def test_server_that_does_not_answer(monkeypatch, empty):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
-        monkeypatch.setattr(fetch, "UCI", f"http://127.0.0.1:{deaf.getsockname()[1]}/")
-        monkeypatch.setattr(fetch, "PATIENCE", 0.2)
+        monkeypatch.setattr(sources, "UCI", f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        monkeypatch.setattr(sources, "PATIENCE", 0.2)
         refuses("hiv1", "the server does not answer", empty)
 
 
@@ -196,11 +197,11 @@ def adult_lines(adult, rows):
             elif value == 1.0:
                 values[column] = level
         values["income"] = ">50K" if adult.y[i] == 1 else "<=50K"
-        yield ", ".join(values[name] for name in fetch.ADULT_COLUMNS)
+        yield ", ".join(values[name] for name in sources.ADULT_COLUMNS)
 
 
 def test_adult_from_uci_is_the_adult_of_the_package(server, empty, monkeypatch):
-    adult = data.load_adult()
+    adult = datasets.load_adult()
     lines = list(adult_lines(adult, range(adult.y.size)))
     lines.insert(5, lines[0].replace("White", "?"))  # a row that lacks a value
     halves = {"adult.data": lines[:30000], "adult.test": ["|1x3 Cross validator", *lines[30000:]]}
@@ -210,15 +211,15 @@ def test_adult_from_uci_is_the_adult_of_the_package(server, empty, monkeypatch):
         content = "\n".join(line if line.startswith("|") else line + dot for line in part) + "\n\n"
         server.files[f"/ml/machine-learning-databases/adult/{name}"] = content.encode()
         sums[name] = hashlib.sha256(content.encode()).hexdigest()
-    monkeypatch.setattr(fetch, "UCI", server.url)
-    with pytest.raises(data.DataError, match=r"hash|SHA256"):  # not the bytes of the paper
-        data.fetch("adult")
+    monkeypatch.setattr(sources, "UCI", server.url)
+    with pytest.raises(datasets.DataError, match=r"hash|SHA256"):  # not the bytes of the paper
+        datasets.fetch("adult")
     assert not list(empty.glob("*"))
-    monkeypatch.setattr(fetch, "_ADULT_FILES", sums)
-    inside = data.load("adult")
+    monkeypatch.setattr(sources, "_ADULT_FILES", sums)
+    inside = datasets.load("adult")
     assert inside.source == "package"
-    assert data.fetch("adult") == empty / "adult_d119.npz"
-    fetched = data.load("adult")
+    assert datasets.fetch("adult") == empty / "adult_d119.npz"
+    fetched = datasets.load("adult")
     assert fetched.source == str(empty / "adult_d119.npz")
     np.testing.assert_array_equal(fetched.X, inside.X)
     np.testing.assert_array_equal(fetched.y, inside.y)
@@ -288,18 +289,18 @@ NUMBERS = """@relation numbers
 def test_sparse_openml_takes_the_most_frequent_class(server, monkeypatch):
     columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
     serve_openml(server, monkeypatch, "words", WORDS, columns, sparse=True)
-    X, y = fetch.openml("words")
+    X, y = sources.openml("words")
     assert sp.issparse(X)
     assert X.dtype == np.float32
     np.testing.assert_array_equal(X.toarray(), [[3, 0], [0, 1], [2, 5], [0, 0]])
     assert y.tolist() == [1, 1, -1, -1]
-    assert fetch.openml("words", positive="c")[1].tolist() == [-1, -1, -1, 1]
+    assert sources.openml("words", positive="c")[1].tolist() == [-1, -1, -1, 1]
 
 
 def test_dense_openml_takes_the_larger_number_and_leaves_columns_out(server, monkeypatch):
     columns = [("ID_REF", "numeric"), ("one", "numeric"), ("class", "nominal")]
     serve_openml(server, monkeypatch, "numbers", NUMBERS, columns, sparse=False)
-    X, y = fetch.openml("numbers", ignore=("ID_REF",))
+    X, y = sources.openml("numbers", ignore=("ID_REF",))
     np.testing.assert_array_equal(X, [[0.5], [1.5], [2.5]])
     assert y.tolist() == [1, -1, -1]  # although -1 is more frequent
 
@@ -312,7 +313,7 @@ def test_openml_that_does_not_answer(server, monkeypatch, empty):
         deaf.listen()
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}/{{}}"
         monkeypatch.setattr(sk_openml, "_SEARCH_NAME", address)
-        monkeypatch.setattr(fetch, "PATIENCE", 0.2)
+        monkeypatch.setattr(sources, "PATIENCE", 0.2)
         refuses("tr31.wc", "the server does not answer", empty)
         assert socket.getdefaulttimeout() is None
 
@@ -320,8 +321,8 @@ def test_openml_that_does_not_answer(server, monkeypatch, empty):
 def test_openml_of_another_shape_is_refused(server, monkeypatch, empty):
     columns = [("one", "numeric"), ("two", "numeric"), ("class", "nominal")]
     serve_openml(server, monkeypatch, "tr31.wc", WORDS, columns, sparse=True)
-    with pytest.raises(data.DataError, match="has 4 rows and 2 columns and should have 927 and"):
-        data.load("tr31.wc")
+    with pytest.raises(datasets.DataError, match="4 rows and 2 columns and should have 927 and"):
+        datasets.load("tr31.wc")
     assert not list(empty.glob("*"))
 
 
@@ -336,9 +337,9 @@ def test_openml_that_arrives_damaged(server, monkeypatch, empty, harm):
     refuses("tr31.wc", "openml.org", empty)
 
 
-def test_words_of_tr31_from_openml_are_those_of_the_folder(datasets, server, monkeypatch):
-    path = datasets / "tr31.wc.npz"
-    want = data.read("tr31.wc", path).X[:300, :400]
+def test_words_of_tr31_from_openml_are_those_of_the_folder(data_folder, server, monkeypatch):
+    path = data_folder / "tr31.wc.npz"
+    want = datasets.read("tr31.wc", path).X[:300, :400]
     with np.load(path) as stored:
         classes = stored["class_orig"][:300]
     levels = sorted(set(classes))
@@ -352,7 +353,7 @@ def test_words_of_tr31_from_openml_are_those_of_the_folder(datasets, server, mon
         lines.append("{" + ",".join(cells) + "}")
     columns = [(f"w{j}", "numeric") for j in range(400)] + [("class", "nominal")]
     serve_openml(server, monkeypatch, "tr31.wc", "\n".join(lines) + "\n", columns, sparse=True)
-    X, y = fetch.openml("tr31.wc")
+    X, y = sources.openml("tr31.wc")
     assert (abs(X - want) > 0).nnz == 0
     names, counts = np.unique(classes, return_counts=True)
     np.testing.assert_array_equal(y == 1, classes == names[counts.argmax()])
@@ -364,7 +365,7 @@ def test_words_of_tr31_from_openml_are_those_of_the_folder(datasets, server, mon
 
 def test_rcv1_takes_the_corporate_articles(server, monkeypatch, empty):
     """As many articles as there are, of one word each; scikit-learn accepts no other number."""
-    n, d = data.CATALOGUE["rcv1"].n, data.CATALOGUE["rcv1"].d
+    n, d = datasets.CATALOGUE["rcv1"].n, datasets.CATALOGUE["rcv1"].d
 
     def serve(name, lines):
         content = gzip.compress("\n".join(lines).encode(), 1)
@@ -384,7 +385,7 @@ def test_rcv1_takes_the_corporate_articles(server, monkeypatch, empty):
     server.cut.add("/part3")
     refuses("rcv1", "figshare", empty)
     server.cut.clear()
-    found = data.load("rcv1")
+    found = datasets.load("rcv1")
     assert found.X.shape == (n, d)
     assert (found.y == 1).sum() == (n + 2) // 3
     words = found.X.indices[:: found.X.indptr[1]]
@@ -395,12 +396,12 @@ def test_rcv1_takes_the_corporate_articles(server, monkeypatch, empty):
 
 
 def test_folder_goes_before_cache_and_package(monkeypatch, tmp_path, empty):
-    X, y = data._adult_of_the_paper()
+    X, y = catalogue._adult_of_the_paper()
     changed = X.copy()
     changed[0, 0] += 1.0
     np.savez(tmp_path / "adult_d119.npz", format="dense", X=changed, y=y)
     monkeypatch.setenv("DROLEARN_DATA", str(tmp_path))
-    found = data.load("adult")
+    found = datasets.load("adult")
     assert found.source == str(tmp_path / "adult_d119.npz")
     assert found.X[0, 0] == X[0, 0] + 1.0
 
@@ -449,8 +450,8 @@ def test_bad_files_of_the_folder(monkeypatch, tmp_path, empty, content, pattern)
     else:
         np.savez(path, **content)
     monkeypatch.setenv("DROLEARN_DATA", str(tmp_path))
-    with pytest.raises(data.DataError, match=pattern) as caught:
-        data.load("hiv1")
+    with pytest.raises(datasets.DataError, match=pattern) as caught:
+        datasets.load("hiv1")
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -461,8 +462,8 @@ def test_truncated_file_of_the_cache(monkeypatch, empty):
     np.savez_compressed(empty / "hiv1.npz", format="dense", X=X, y=np.ones(5830))
     whole = (empty / "hiv1.npz").read_bytes()
     (empty / "hiv1.npz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(data.DataError, match="drolearn datasets --fetch hiv1"):
-        data.load("hiv1")
+    with pytest.raises(datasets.DataError, match="drolearn datasets --fetch hiv1"):
+        datasets.load("hiv1")
 
 
 def test_flipped_bit_of_the_cache(empty):
@@ -472,45 +473,48 @@ def test_flipped_bit_of_the_cache(empty):
     content = bytearray((empty / "hiv1.npz").read_bytes())
     content[len(content) // 2] ^= 8
     (empty / "hiv1.npz").write_bytes(content)
-    with pytest.raises(data.DataError, match="is damaged"):
-        data.load("hiv1")
+    with pytest.raises(datasets.DataError, match="is damaged"):
+        datasets.load("hiv1")
 
 
 def test_folder_that_is_not_there(monkeypatch, empty):
     monkeypatch.setenv("DROLEARN_DATA", str(empty / "nowhere"))
-    with pytest.raises(data.DataError, match="is no folder: mend or unset it"):
-        data.load("adult")
+    with pytest.raises(datasets.DataError, match="is no folder: mend or unset it"):
+        datasets.load("adult")
 
 
 def test_names_that_are_not_known(empty):
-    with pytest.raises(data.DataError, match="did you mean 'hiv1'"):
-        data.load("hiv")
-    with pytest.raises(data.DataError, match="drolearn datasets"):
-        data.load("nothing like it")
-    with pytest.raises(data.DataError, match="no public home"):
-        data.fetch("text_like")
-    with pytest.raises(data.DataError, match="DROLEARN_DATA"):
-        data.load("rcv1_27k")
+    with pytest.raises(datasets.DataError, match="did you mean 'hiv1'"):
+        datasets.load("hiv")
+    with pytest.raises(datasets.DataError, match="drolearn datasets"):
+        datasets.load("nothing like it")
+    with pytest.raises(datasets.DataError, match="no public home"):
+        datasets.fetch("text_like")
+    with pytest.raises(datasets.DataError, match="DROLEARN_DATA"):
+        datasets.load("rcv1_27k")
 
 
-def test_catalogue_has_the_papers_sizes(datasets):
-    assert len(data.CATALOGUE) == 16
+def test_catalogue_has_the_papers_sizes(data_folder):
+    assert len(datasets.CATALOGUE) == 16
     for name in ("tr31.wc", "hiv1", "bioresponse", "adult", "rcv1_27k"):
-        entry, found = data.CATALOGUE[name], data.load(name)
+        entry, found = datasets.CATALOGUE[name], datasets.load(name)
         assert found.X.shape == (entry.n, entry.d)
-        assert data.where(name).startswith(str(datasets))
+        assert datasets.where(name).startswith(str(data_folder))
 
 
-def test_files_of_other_names_are_read_as_they_are(datasets):
-    assert data.read("adult", datasets / "adult.npz").X.shape == (45222, 104)  # not the paper's
-    assert data.read("skin_nonskin", datasets / "skin_nonskin.npz").X.shape == (245057, 3)
-    with pytest.raises(data.DataError, match="is not there"):
-        data.read("nothing", datasets / "nothing.npz")
+def test_files_of_other_names_are_read_as_they_are(data_folder):
+    assert datasets.read("adult", data_folder / "adult.npz").X.shape == (
+        45222,
+        104,
+    )  # not the paper's
+    assert datasets.read("skin_nonskin", data_folder / "skin_nonskin.npz").X.shape == (245057, 3)
+    with pytest.raises(datasets.DataError, match="is not there"):
+        datasets.read("nothing", data_folder / "nothing.npz")
 
 
 def test_text_like_documents():
-    X, y = data.text_like(2000, columns=500, words=20, seed=3)
-    again, labels = data.text_like(2000, columns=500, words=20, seed=3)
+    X, y = datasets.text_like(2000, columns=500, words=20, seed=3)
+    again, labels = datasets.text_like(2000, columns=500, words=20, seed=3)
     assert (again != X).nnz == 0
     np.testing.assert_array_equal(y, labels)
     assert set(y.tolist()) == {-1, 1}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drolearn import KL, Fixed, Full, Growing, Multilevel, worst_case
-from drolearn.gradient import allocate
+from drolearn._solvers.draws import allocate
 from tests.examples import ALL, name
 
 
@@ -58,7 +58,7 @@ def test_multilevel_is_unbiased_by_enumeration(divergence):
         known: dict[tuple[int, ...], np.ndarray] = {}  # without inflation, one radius for all
         for base in (1, 2, 3):
             for fire in (1.0, 0.2):
-                method = Multilevel(n, base=base, fire=fire, rho=0.3)
+                method = Multilevel(n, batch_size=base, fire=fire, rho=0.3)
                 found = expected_weights(method, z, divergence, known=known)
                 np.testing.assert_allclose(found, exact, atol=1e-12, err_msg=f"{n} {base} {fire}")
 
@@ -69,7 +69,7 @@ def test_multilevel_is_unbiased_with_base_weights_and_inflated_radii(base):
     for n in range(1, 10):
         z, b = rng.exponential(size=n), rng.exponential(size=n) * (rng.random(n) < 0.7)
         b[0] = 1.0
-        method = Multilevel(n, base=base, rho=0.3, inflation=1.0)
+        method = Multilevel(n, batch_size=base, rho=0.3, inflation=1.0)
         exact = worst_case(z, 0.3, "chi2", b).weights
         np.testing.assert_allclose(expected_weights(method, z, "chi2", b), exact, atol=1e-12)
 
@@ -84,11 +84,11 @@ def test_the_stated_law_of_the_paper_would_be_biased():
 
 def test_draws_have_the_law_that_enumeration_assumes():
     """Ordered rows of every draw are equally likely, and levels come as often as they should."""
-    rng, method, counts = np.random.default_rng(2), Multilevel(5, base=2, fire=0.5), {}
+    rng, method, counts = np.random.default_rng(2), Multilevel(5, batch_size=2, fire=0.5), {}
     levels = np.zeros(3)
     for _ in range(20_000):
         draw = method.draw(rng)
-        assert draw.base_size == 2
+        assert draw.batch_size == 2
         rest = tuple(draw.indices[2:])
         levels[0 if not rest else 1 if len(rest) == 2 else 2] += 1
         key = tuple(draw.indices[:2])
@@ -121,7 +121,7 @@ def test_small_and_large_draws_are_the_same_shuffle():
 
 def test_weights_are_sums_over_blocks():
     rng = np.random.default_rng(5)
-    draw = Multilevel(101, base=4).draw(rng)
+    draw = Multilevel(101, batch_size=4).draw(rng)
     z = rng.standard_normal(draw.indices.size)
     for divergence in ("chi2", "jensen-shannon"):
         expected = np.zeros(z.size)
@@ -136,7 +136,7 @@ def test_multilevel_is_unbiased_on_a_thousand_rows(fire):
     rng = np.random.default_rng(6)
     z, x = rng.exponential(size=1000), rng.standard_normal((1000, 3))
     exact = x.T @ worst_case(z, 0.1).weights
-    method, estimates = Multilevel(1000, base=8, fire=fire), []
+    method, estimates = Multilevel(1000, batch_size=8, fire=fire), []
     for _ in range(40_000):
         draw = method.draw(rng)
         estimates.append(draw.weights(z[draw.indices]) @ x[draw.indices])
@@ -184,7 +184,7 @@ def test_best_allocation_minimises_cost_times_variance():
 def pilot(divergence, rho, spread):
     rng, n = np.random.default_rng(9), 2**14
     z, x = spread * rng.exponential(size=n), rng.standard_normal((n, 5))
-    method = Multilevel(n, base=4, r="auto", rho=rho)
+    method = Multilevel(n, batch_size=4, r="auto", rho=rho)
 
     def gradient(draw):
         return draw.weights(z[draw.indices], divergence) @ x[draw.indices]
@@ -201,19 +201,19 @@ def test_pilot_finds_the_best_ratio_of_levels():
 
 
 def test_one_row_and_huge_base():
-    draw = Multilevel(1, base=5).draw(np.random.default_rng(0))
+    draw = Multilevel(1, batch_size=5).draw(np.random.default_rng(0))
     assert draw.weights([3.0]).tolist() == [1.0]
-    assert Multilevel(10, base=100).sizes.tolist() == [10]
+    assert Multilevel(10, batch_size=100).sizes.tolist() == [10]
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: Full(0), "The 'n' parameter must be an integer of at least 1. Got 0 instead."),
-        (lambda: Fixed(10, -3), "The 'size' parameter must be an integer of at least 1"),
+        (lambda: Fixed(10, -3), "The 'batch_size' parameter must be an integer of at least 1"),
         (lambda: Fixed(10, 2.5), "Got 2.5 instead"),
         (lambda: Growing(10, 2, rate=1.0), "The 'rate' parameter must be a number above 1"),
-        (lambda: Multilevel(10, base=0), "The 'base' parameter"),
+        (lambda: Multilevel(10, batch_size=0), "The 'batch_size' parameter"),
         (lambda: Multilevel(10, r=1.5), "The 'r' parameter must be 'auto' or lie between 0 and 1"),
         (lambda: Multilevel(10, r="best"), "Got 'best' instead"),
         (lambda: Multilevel(10, fire=0.0), "The 'fire' parameter must be above 0"),

@@ -45,21 +45,30 @@ CASES = {
     "nan rho": ({"losses": [1.0], "rho": math.nan}, "'rho' .* at least 0. Got nan instead"),
     "text rho": ({"losses": [1.0], "rho": "large"}, "'rho' .* at least 0. Got 'large' instead"),
     "no rho": ({"losses": [1.0], "rho": None}, "'rho' .* at least 0. Got None instead"),
-    "short base": ({"losses": [1.0, 2.0], "base": [1.0]}, "'base' .* each of the 2 rows. Got 1 "),
-    "negative base": (
-        {"losses": [1.0, 2.0], "base": [1.0, -1.0]},
-        "'base' .* at least 0. Got -1.0 at index 1 instead",
+    "short base": (
+        {"losses": [1.0, 2.0], "sample_weight": [1.0]},
+        "'sample_weight' .* each of the 2 rows. Got 1 ",
     ),
-    "nan base": ({"losses": [1.0, 2.0], "base": [math.nan, 1.0]}, "'base' .* Got nan at index 0"),
+    "negative base": (
+        {"losses": [1.0, 2.0], "sample_weight": [1.0, -1.0]},
+        "'sample_weight' .* at least 0. Got -1.0 at index 1 instead",
+    ),
+    "nan base": (
+        {"losses": [1.0, 2.0], "sample_weight": [math.nan, 1.0]},
+        "'sample_weight' .* Got nan at index 0",
+    ),
     "infinite base": (
-        {"losses": [1.0, 2.0], "base": [1, math.inf]},
-        "'base' .* Got inf at index 1",
+        {"losses": [1.0, 2.0], "sample_weight": [1, math.inf]},
+        "'sample_weight' .* Got inf at index 1",
     ),
     "zero base": (
-        {"losses": [1.0, 2.0], "base": [0.0, 0.0]},
-        "'base' .* positive sum. Got only zeros",
+        {"losses": [1.0, 2.0], "sample_weight": [0.0, 0.0]},
+        "'sample_weight' .* positive sum. Got only zeros",
     ),
-    "square base": ({"losses": [1.0], "base": [[1.0]]}, "'base' .* one-dimensional"),
+    "square base": (
+        {"losses": [1.0], "sample_weight": [[1.0]]},
+        "'sample_weight' .* one-dimensional",
+    ),
     "no threads": ({"losses": np.zeros(200_000), "n_jobs": 0}, "'n_jobs' .* other than 0. Got 0"),
     "half a thread": ({"losses": np.zeros(200_000), "n_jobs": 1.5}, "'n_jobs' .* Got 1.5 instead"),
 }
@@ -90,9 +99,9 @@ def test_an_infinite_radius_is_the_largest_loss():
 
 
 def test_huge_and_tiny_base_weights():
-    expected = worst_case([1.0, 2.0, 3.0], base=[1.0, 2.0, 3.0])
+    expected = worst_case([1.0, 2.0, 3.0], sample_weight=[1.0, 2.0, 3.0])
     for factor in (1e300, 1e-300, 5e-324 * 2**20):
-        wc = worst_case([1.0, 2.0, 3.0], base=np.array([1.0, 2.0, 3.0]) * factor)
+        wc = worst_case([1.0, 2.0, 3.0], sample_weight=np.array([1.0, 2.0, 3.0]) * factor)
         np.testing.assert_allclose(wc.weights, expected.weights, rtol=1e-12)
 
 

@@ -18,14 +18,15 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from drolearn import claims, cli, data, report, trial
-from drolearn.experiment import Failure, Store, available, perform_all
-from drolearn.protocol import Search, read_protocol
-from drolearn.report import Interval, best, interval
+from drolearn import cli, datasets
+from drolearn.paper import claims, tables, trial
+from drolearn.paper.protocol import Search, read_protocol
+from drolearn.paper.runner import Failure, Store, available, perform_all
+from drolearn.paper.tables import Interval, best, interval
 
 pytestmark = pytest.mark.xdist_group("processes")
 ROOT = Path(__file__).parents[1]
-PAPER = ROOT / "experiments" / "paper.toml"
+PAPER = ROOT / "src" / "drolearn" / "paper" / "paper.toml"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_published_numbers_are_those_of_the_tables(protocol):
     assert len(second) == 14
     for name, d, n, _, cells in second:
         name = name.replace("\\", "").lower()
-        assert (data.CATALOGUE[name].n, data.CATALOGUE[name].d) == (int(n), int(d))
+        assert (datasets.CATALOGUE[name].n, datasets.CATALOGUE[name].d) == (int(n), int(d))
         numbers = [float(number) for number in re.findall(r"\d+\.\d+", cells)]
         said = protocol.datasets[name].published
         assert [*said.gssg["0.1"], *said.pssg["0.1"]] == numbers[:4]
@@ -180,7 +181,7 @@ def test_scaling_looks_at_training_rows_only(protocol):
         np.testing.assert_allclose(norms, [1.0, 1.0, 0.0])
     train, test = trial.divide(run)
     assert np.abs(train.X).max() == 1.0
-    found = data.load("adult")
+    found = datasets.load("adult")
     assert train.y.size + test.y.size == found.y.size
 
 
@@ -310,7 +311,7 @@ def table_rows(protocol, **errors):
             error = errors[run.method][run.seed]
             rows.append({"key": run.key, "dataset": "hiv1", "method": run.method, "rho": run.rho,
                          "test_error": error, "seconds": 2.0, "seed": run.seed,
-                         "status": "lost" if error == 0.2 else "done"})  # fmt: skip
+                         "ending": "diverged" if error == 0.2 else "all passes"})  # fmt: skip
     return rows
 
 
@@ -318,7 +319,7 @@ def test_tables_in_three_forms(protocol):
     plan = protocol.narrowed(["hiv1", "gina_prior"], 2)
     made = table_rows(plan, gssg=[0.06, 0.07], pssg=[0.2, 0.2], erm=[0.065, 0.065])
     why = "'gina_prior' could not be fetched (a reason): do something."
-    errors, seconds = report.results(plan, "table1", made, {"gina_prior": why})
+    errors, seconds = tables.results(plan, "table1", made, {"gina_prior": why})
     lines = errors.markdown().splitlines()
     hiv1 = next(line for line in lines if line.startswith("| hiv1"))
     assert "| **6.5 ± 6.4** (**6.1 ± 0.5**) | 20.0 ± 0.0 (5.9 ± 0.1) |" in hiv1
@@ -353,7 +354,7 @@ def test_claims_say_when_nothing_was_measured(protocol):
 
 
 @pytest.mark.slow
-def test_quick_reproduction_of_everything(tmp_path, datasets):
+def test_quick_reproduction_of_everything(tmp_path, data_folder):
     """The shape of the results, not their luck."""
     out = tmp_path / "out"
     command = ["reproduce", "all", "--quick", "--jobs", "2", "--out", str(out)]
@@ -465,7 +466,7 @@ def test_ctrl_c_keeps_what_is_finished_and_nothing_else(tmp_path, jobs):
     assert "Stopped: " in said
     assert "the same command goes on" in " ".join(said.split())
     for row in Store(out).rows():
-        assert not row["status"].startswith("Interrupted")
+        assert row["ending"] != "interrupted"
         assert row["samples"] >= 1e5
 
 
@@ -549,7 +550,7 @@ def test_datasets_lists_where_each_comes_from(monkeypatch, tmp_path):
     (tmp_path / "mine.npz").write_bytes(b"")
     ran = CliRunner().invoke(cli.app, ["datasets"])
     assert ran.exit_code == 0
-    for entry in data.CATALOGUE.values():
+    for entry in datasets.CATALOGUE.values():
         assert entry.name in ran.output
     assert re.search(r"adult .*45222 .*119 .*CC BY 4.0 .*package", ran.output)
     assert re.search(r"gina_prior .*openml.org .*openml.org", ran.output)
@@ -603,7 +604,7 @@ def test_scaling_follows_its_rule(protocol, committed):
     for dataset in protocol.artefacts["choices"].datasets:
         means = {}
         for scaling in order:
-            own = report.select(
+            own = tables.select(
                 committed, runs, dataset=dataset, scaling=scaling, intercept=False, inflation=0.1
             )
             means[scaling] = 100.0 * np.mean([row["test_error"] for row in own])

@@ -44,7 +44,7 @@ def later():
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=later).start()
 found = solve(X, y, solver="gssg", tol=None, max_iter=10_000, random_state=0)
-assert found.ending == "interrupted", found.status
+assert found.ending is Ending.INTERRUPTED, found.status
 assert found.value < 0.69
 model = RobustClassifier(l2=0.0, solver="gssg", tol=None, max_iter=10_000, random_state=0)
 threading.Thread(target=later).start()

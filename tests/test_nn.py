@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from drolearn import CressieRead, Divergence, Multilevel, worst_case
-from drolearn import criterion as criterion_module
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
-from drolearn.tensor import DeviceWorstCase, solve_chi2, solve_kl
+from drolearn.nn import criterion as criterion_module
+from drolearn.nn.device import DeviceWorstCase, solve_chi2, solve_kl
 
 pytestmark = pytest.mark.xdist_group("torch")
 DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
@@ -68,7 +68,7 @@ def test_base_weights_and_groups():
     losses = some_losses(60)
     base = torch.rand(60, dtype=torch.float64)
     z = losses.detach().numpy()
-    found = RobustLoss(0.3, "kl")(losses, base=base).item()
+    found = RobustLoss(0.3, "kl")(losses, sample_weight=base).item()
     np.testing.assert_allclose(found, worst_case(z, 0.3, "kl", base.numpy()).value, rtol=1e-12)
     names = np.array(["a", "b", "c"])[np.arange(60) % 3]
     means = [z[names == name].mean() for name in "abc"]
@@ -100,7 +100,7 @@ def test_losses_that_are_not_finite():
     criterion(losses, groups=[0, 1, 1, 2])
     assert criterion.weights[[1, 3]].tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="without a bias"):
-        criterion(losses, Multilevel(4, base=4).draw(np.random.default_rng(0)))
+        criterion(losses, Multilevel(4, batch_size=4).draw(np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_other_mistakes():
     with pytest.raises(ValueError, match="'nan' parameter"):
         RobustLoss(nan="drop")
     with pytest.raises(ValueError, match="one weight for each of the 3 losses"):
-        RobustLoss()(losses, base=torch.ones(2))
-    draw = Multilevel(100, base=8).draw(np.random.default_rng(0))
+        RobustLoss()(losses, sample_weight=torch.ones(2))
+    draw = Multilevel(100, batch_size=8).draw(np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"the draw|The draw has \d+ rows and there are 3 losses"):
         RobustLoss()(losses, draw)
     full = torch.ones(draw.indices.size)
@@ -139,8 +139,8 @@ def test_other_mistakes():
         RobustLoss(process_group="gloo")
     assert RobustLoss(process_group=False).process_group is None
     for wrong in ("abc", ["a"] * 3, torch.ones(3, dtype=torch.complex64)):
-        with pytest.raises(ValueError, match="'base' parameter must"):
-            RobustLoss()(losses, base=wrong)
+        with pytest.raises(ValueError, match="'sample_weight' parameter must"):
+            RobustLoss()(losses, sample_weight=wrong)
     with pytest.raises(ValueError, match="dense tensor"):
         RobustLoss()(losses.to_sparse())
     assert repr(RobustLoss(0.5, nan="skip")) == (
@@ -266,7 +266,7 @@ def test_as_on_another_device(monkeypatch, divergence, nan):
     monkeypatch.setattr(criterion_module, "_HOSTS", set())
     losses, base = some_losses(), torch.rand(50, dtype=torch.float64, requires_grad=True)
     criterion = RobustLoss(0.3, divergence, nan=nan)
-    criterion(losses, base=base).backward()
+    criterion(losses, sample_weight=base).backward()
     assert base.grad is None
     assert not criterion.weights.requires_grad
     base = base.detach()
@@ -278,7 +278,7 @@ def test_as_on_another_device(monkeypatch, divergence, nan):
         (-base, "weights of at least 0"), (base * math.nan, "Got nan"), (0 * base, "positive sum"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=pattern):
-            criterion(losses, base=wrong)
+            criterion(losses, sample_weight=wrong)
     spoiled = losses.detach() - 10.0  # all negative: what is skipped must not be the largest
     spoiled[3] = math.nan
     if nan == "raise":
@@ -378,13 +378,13 @@ class Numbered(Dataset):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_draw_comes_with_its_batch(workers):
-    batches = MultilevelBatches(500, base=16, fire=0.5, steps=30, random_state=3)
+    batches = MultilevelBatches(500, batch_size=16, fire=0.5, steps=30, random_state=3)
     seen = list(batches.loader(Numbered(500), num_workers=workers))
     assert len(seen) == len(batches) == 30
     sizes = set()
     for step, (batch, draw) in enumerate(seen):
         np.testing.assert_array_equal(batch.numpy(), draw.indices)
-        want = MultilevelBatches(500, base=16, fire=0.5, random_state=3).draw(step)
+        want = MultilevelBatches(500, batch_size=16, fire=0.5, random_state=3).draw(step)
         np.testing.assert_array_equal(draw.indices, want.indices)
         np.testing.assert_array_equal(draw.blocks, want.blocks)
         sizes.add(draw.indices.size)
@@ -392,7 +392,7 @@ def test_the_draw_comes_with_its_batch(workers):
 
 
 def test_signed_weights_are_those_of_the_draw():
-    batches = MultilevelBatches(500, base=16, fire=1.0, random_state=3)
+    batches = MultilevelBatches(500, batch_size=16, fire=1.0, random_state=3)
     criterion = RobustLoss(0.1, "kl")
     for step in range(5):
         draw = batches.draw(step).to("cpu", non_blocking=True)  # as trainers do with batches
@@ -421,7 +421,7 @@ def test_gradient_of_a_network_is_unbiased():
     each = np.array(each)
     direction = want / np.linalg.norm(want)
     along = each @ direction
-    batches = MultilevelBatches(256, base=16, rho=1.0, fire=0.5, random_state=0)
+    batches = MultilevelBatches(256, batch_size=16, rho=1.0, fire=0.5, random_state=0)
     found = []
     for step in range(20_000):
         draw = batches.draw(step)
@@ -450,7 +450,7 @@ def test_stopped_and_resumed_to_the_same_bits(tmp_path):
     def new():
         model = tiny_net()
         optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-        return model, optimiser, MultilevelBatches(200, base=16, steps=20, random_state=1)
+        return model, optimiser, MultilevelBatches(200, batch_size=16, steps=20, random_state=1)
 
     data = TensorDataset(*rows())
     model, optimiser, batches = new()
@@ -480,15 +480,15 @@ def test_processes_draw_independently():
 
 def test_batches_of_the_wrong_data():
     with pytest.raises(ValueError, match="has 10 rows and the draws are from 20"):
-        MultilevelBatches(20, base=4).loader(Numbered(10))
+        MultilevelBatches(20, batch_size=4).loader(Numbered(10))
     with pytest.raises(ValueError, match="is for an IterableDataset"):
         MultilevelBatches(None).loader(Numbered(10))
     with pytest.raises(ValueError, match="'max_level' parameter is for streams"):
         MultilevelBatches(100, max_level=3)
     with pytest.raises(ValueError, match="from 0 to 40"):
         MultilevelBatches(None, max_level=99)
-    with pytest.raises(ValueError, match="'base' parameter"):
-        MultilevelBatches(100, base=0)
+    with pytest.raises(ValueError, match="'batch_size' parameter"):
+        MultilevelBatches(100, batch_size=0)
     for wrong in (2.5, True, "a", 0):
         with pytest.raises(ValueError, match="'n' parameter"):
             MultilevelBatches(wrong)
@@ -505,15 +505,15 @@ def test_batches_of_the_wrong_data():
         MultilevelBatches(10).loader(Numbered(10), in_order=False)
     with pytest.raises(ValueError, match="without method, step"):
         MultilevelBatches(10).load_state_dict({"seed": 0, "steps": 1})
-    assert MultilevelBatches(None, base=2**40).method.n < 2**63
+    assert MultilevelBatches(None, batch_size=2**40).method.n < 2**63
 
 
 def test_an_epoch_reads_about_all_rows():
-    batches = MultilevelBatches(5000, base=16, random_state=0)
+    batches = MultilevelBatches(5000, batch_size=16, random_state=0)
     read = sum(draw.indices.size for _, draw in batches.loader(Numbered(5000)))
     assert 3500 < read < 7500
     assert batches.step == len(batches)
-    equal = MultilevelBatches(5000, base=np.int64(16), rho=np.float64(0.1))
+    equal = MultilevelBatches(5000, batch_size=np.int64(16), rho=np.float64(0.1))
     equal.load_state_dict(batches.state_dict())  # the same settings, of other types
     assert equal.seed == batches.seed
 
@@ -536,7 +536,7 @@ class Stream(IterableDataset):
 
 
 def test_streams_are_read_in_order_and_once():
-    batches = MultilevelBatches(None, base=8, fire=0.5, steps=50, random_state=0)
+    batches = MultilevelBatches(None, batch_size=8, fire=0.5, steps=50, random_state=0)
     at, sizes = 0, []
     for batch, draw in batches.loader(Stream()):
         n = draw.indices.size
@@ -550,7 +550,7 @@ def test_streams_are_read_in_order_and_once():
 
 
 def test_streams_go_on_and_begin_again():
-    batches = MultilevelBatches(None, base=8, steps=10, random_state=0)
+    batches = MultilevelBatches(None, batch_size=8, steps=10, random_state=0)
     loader, expected, starts = batches.loader(Stream(300)), 0, 0
     for turn in range(8):
         for batch, draw in loader:
@@ -562,7 +562,7 @@ def test_streams_go_on_and_begin_again():
             if turn == 0:
                 break  # nothing of the stream is lost
     assert starts > 1
-    exact = MultilevelBatches(None, base=8, max_level=0, steps=5).loader(Stream(40))
+    exact = MultilevelBatches(None, batch_size=8, max_level=0, steps=5).loader(Stream(40))
     assert [sum(1 for _ in exact) for _ in range(4)] == [5, 5, 5, 5]
     with pytest.raises(ValueError, match="ended after 5 rows, before its first draw of 8"):
         list(batches.loader(Stream(5)))
@@ -574,14 +574,14 @@ def test_streams_are_unbiased_for_the_population():
     from drolearn import CVaR
 
     steps = 4000
-    batches = MultilevelBatches(None, base=8, fire=0.5, steps=steps, random_state=0)
+    batches = MultilevelBatches(None, batch_size=8, fire=0.5, steps=steps, random_state=0)
     criterion = RobustLoss(0.1, CVaR(0.5))
     found = [criterion(b[:, 1], draw).item() for b, draw in batches.loader(Stream())]
     want = 1.0 + np.log(2.0)
     error = np.std(found) / np.sqrt(steps)
     assert abs(np.mean(found) - want) < 4.0 * error
     assert error < 0.02
-    capped = MultilevelBatches(None, base=8, max_level=0, steps=steps, random_state=0)
+    capped = MultilevelBatches(None, batch_size=8, max_level=0, steps=steps, random_state=0)
     low = [criterion(b[:, 1], draw).item() for b, draw in capped.loader(Stream())]
     error = np.std(low) / np.sqrt(steps)
     assert np.mean(low) < want - 4.0 * error  # a small batch sees too little of the tail
@@ -592,7 +592,7 @@ def test_streams_are_unbiased_for_the_population():
 def test_bias_of_a_cap(max_level, rows):
     """Exponential losses: R = 1 + √ρ, where all of the population keeps some weight."""
     rng = np.random.default_rng(max_level)
-    capped = MultilevelBatches(None, base=16, rho=0.5, max_level=max_level)
+    capped = MultilevelBatches(None, batch_size=16, rho=0.5, max_level=max_level)
     n = 16 << max_level
     small = [worst_case(rng.exponential(size=n), 0.5).value for _ in range(200_000 // n)]
     want, its_error = 1.0 + 0.5**0.5 - np.mean(small), np.std(small) / np.sqrt(len(small))
@@ -617,7 +617,7 @@ def test_bias_of_what_cannot_be_halved():
 @pytest.mark.parametrize("micro", [1, 7, 1000])
 def test_two_passes_give_the_gradient_of_one(micro):
     data = TensorDataset(*rows())
-    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
+    draw = MultilevelBatches(200, batch_size=16, fire=1.0, random_state=2).draw(3)
     model = tiny_net()
     loss = RobustLoss()(bce(model, data[draw.indices]), draw)
     loss.backward()
@@ -647,7 +647,7 @@ def test_memory_does_not_depend_on_the_level():
     """What is kept for the way back, and the largest batch, in draws of 50 to 5,000 rows."""
     n = 5000
     data = TensorDataset(*rows(n))
-    method, rng = Multilevel(n, base=16, probabilities=(0.125,) * 8), np.random.default_rng(0)
+    method, rng = Multilevel(n, batch_size=16, probabilities=(0.125,) * 8), np.random.default_rng(0)
     seen, kept = [], {}
 
     def losses(model, batch):
@@ -667,7 +667,10 @@ def test_memory_does_not_depend_on_the_level():
 
 
 def test_mistakes_in_two_passes():
-    data, draw = TensorDataset(*rows()), MultilevelBatches(200, base=16, random_state=2).draw(3)
+    data, draw = (
+        TensorDataset(*rows()),
+        MultilevelBatches(200, batch_size=16, random_state=2).draw(3),
+    )
     model = tiny_net()
     for wrong, pattern in (
         (lambda model, batch: bce(model, batch).mean(), "reduction='none'"),
@@ -685,7 +688,7 @@ def test_mistakes_in_two_passes():
 def test_rows_without_weight_are_passed_once():
     """But for the last micro-batch, where processes exchange gradients."""
     data = TensorDataset(*rows())
-    draw = MultilevelBatches(200, base=64, rho=50.0, random_state=2).draw(3)
+    draw = MultilevelBatches(200, batch_size=64, rho=50.0, random_state=2).draw(3)
     seen = []
 
     def losses(model, batch):
@@ -704,7 +707,7 @@ def test_dropout_is_the_same_in_both_passes():
         torch.nn.Linear(4, 64), torch.nn.Dropout(0.5), torch.nn.Linear(64, 1)
     )
     data = TensorDataset(*rows())
-    draw = MultilevelBatches(200, base=16, fire=1.0, random_state=2).draw(3)
+    draw = MultilevelBatches(200, batch_size=16, fire=1.0, random_state=2).draw(3)
     first, second = [], []
 
     def losses(model, batch):

@@ -38,7 +38,7 @@ def spread_of(z, base) -> float:
 
 
 def assert_optimal(z, base, rho, divergence) -> None:
-    wc = worst_case(z, rho=rho, divergence=divergence, base=base)
+    wc = worst_case(z, rho=rho, divergence=divergence, sample_weight=base)
     b, p = normalised(base, z.size), wc.weights
     spread = spread_of(z, base)
     assert p.dtype == np.float64
@@ -191,13 +191,13 @@ class TestShapes:
         assert (wc.value, wc.achieved, wc.gap) == (3.5, 0.0, 0.0)
 
     def test_equal_losses(self, divergence, rho):
-        wc = worst_case(np.full(7, -2.0), rho, divergence, base=[1, 2, 3, 4, 5, 6, 7])
+        wc = worst_case(np.full(7, -2.0), rho, divergence, sample_weight=[1, 2, 3, 4, 5, 6, 7])
         np.testing.assert_allclose(wc.weights, np.arange(1, 8) / 28.0, rtol=1e-15)
         assert (wc.value, wc.achieved, wc.gap) == (-2.0, 0.0, 0.0)
 
     def test_two_points(self, divergence, rho):
         """On two points the ball is an interval: p is its end, found here by bisection."""
-        wc = worst_case([0.0, 1.0], rho, divergence, base=[3.0, 1.0])
+        wc = worst_case([0.0, 1.0], rho, divergence, sample_weight=[3.0, 1.0])
         low, high = 0.25, 1.0
         for _ in range(200):
             middle = 0.5 * (low + high)
@@ -294,7 +294,7 @@ def test_radii_next_to_the_largest_of_all():
         for b in (None, base):
             share = normalised(b, n)[:ties].sum()
             for rho in (1.0 / share - 1.0, math.nextafter(1.0 / share - 1.0, 0.0)):
-                found = worst_case(z, rho, base=b)
+                found = worst_case(z, rho, sample_weight=b)
                 assert found.value == pytest.approx(z[0], rel=1e-12, abs=1e-12)
                 assert found.achieved <= rho * (1.0 + 1e-9) + 1e-14
 

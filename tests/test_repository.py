@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import drolearn
-from drolearn.data import load_adult
+from drolearn.datasets.catalogue import load_adult
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,4 +67,4 @@ def test_adult():
 
 
 def test_adult_is_small():
-    assert (Path(drolearn.__file__).parent / "_files" / "adult.npz").stat().st_size < 2**20
+    assert (Path(drolearn.__file__).parent / "datasets" / "adult.npz").stat().st_size < 2**20

@@ -14,7 +14,7 @@ import pytest
 
 from drolearn import _core, worst_case
 
-module = sys.modules["drolearn.worst_case"]
+module = sys.modules["drolearn._inner.worst_case"]
 LOSSES = np.logaddexp(0.0, np.random.default_rng(0).standard_normal(150_000))
 
 

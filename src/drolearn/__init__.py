@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn.divergence import (
     KL,
     ChiSquare,
@@ -13,29 +14,42 @@ from drolearn.divergence import (
     ReverseKL,
     TotalVariation,
 )
-from drolearn.worst_case import WorstCase, worst_case
 
 if TYPE_CHECKING:
-    from drolearn.gradient import Draw, Fixed, Full, Growing, Multilevel
-    from drolearn.linear import RobustClassifier, RobustRegressor
+    from drolearn._estimators.cross_validation import RobustClassifierCV, RobustRegressorCV
+    from drolearn._estimators.linear import RobustClassifier, RobustRegressor
+    from drolearn._solvers.descent import Constant, Decay, History
+    from drolearn._solvers.draws import Draw, Fixed, Full, Growing, Multilevel
+    from drolearn._solvers.ending import Ending
+    from drolearn._solvers.solve import Solution, solve
+    from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn.loss import Loss
-    from drolearn.path import RobustClassifierCV, RobustRegressorCV
-    from drolearn.solver import Solution, solve
 
 __all__ = [
+    "FSG",
+    "GSSG",
     "KL",
+    "LBFGS",
+    "PSSG",
+    "SGD",
     "CVaR",
     "ChiSquare",
+    "Constant",
     "CressieRead",
+    "Decay",
     "Divergence",
     "Draw",
+    "Ending",
+    "Exact",
     "Fixed",
     "Full",
     "Growing",
     "Hellinger",
+    "History",
     "JensenShannon",
     "Loss",
     "Multilevel",
+    "Newton",
     "ReverseKL",
     "RobustClassifier",
     "RobustClassifierCV",
@@ -53,18 +67,29 @@ __version__ = "0.1.0"
 # Where the other names are: imported when they are used, so that a worst case does not wait for
 # solvers, nor solvers for scikit-learn.
 _LATER = {
-    "Draw": "gradient",
-    "Fixed": "gradient",
-    "Full": "gradient",
-    "Growing": "gradient",
+    "RobustClassifierCV": "_estimators.cross_validation",
+    "RobustRegressorCV": "_estimators.cross_validation",
+    "RobustClassifier": "_estimators.linear",
+    "RobustRegressor": "_estimators.linear",
+    "Constant": "_solvers.descent",
+    "Decay": "_solvers.descent",
+    "History": "_solvers.descent",
+    "Draw": "_solvers.draws",
+    "Fixed": "_solvers.draws",
+    "Full": "_solvers.draws",
+    "Growing": "_solvers.draws",
+    "Multilevel": "_solvers.draws",
+    "Ending": "_solvers.ending",
+    "Solution": "_solvers.solve",
+    "solve": "_solvers.solve",
+    "FSG": "_solvers.solvers",
+    "GSSG": "_solvers.solvers",
+    "LBFGS": "_solvers.solvers",
+    "PSSG": "_solvers.solvers",
+    "SGD": "_solvers.solvers",
+    "Exact": "_solvers.solvers",
+    "Newton": "_solvers.solvers",
     "Loss": "loss",
-    "Multilevel": "gradient",
-    "RobustClassifier": "linear",
-    "RobustClassifierCV": "path",
-    "RobustRegressor": "linear",
-    "RobustRegressorCV": "path",
-    "Solution": "solver",
-    "solve": "solver",
 }
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
-from drolearn.custom import (
+from drolearn._custom import (
     ArrayFunction,
     UserFunction,
     check_picklable,

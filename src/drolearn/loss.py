@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
-from drolearn.custom import ArrayFunction, UserFunction, check_picklable
+from drolearn._custom import ArrayFunction, UserFunction, check_picklable
 
 __all__ = ["Loss", "as_loss"]
 

@@ -1,0 +1,94 @@
+"""How a solve ended: one enum, and the only place where sentences are made from it."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+__all__ = ["Ending", "describe_exact", "describe_stochastic"]
+
+
+class Ending(Enum):
+    """How a solve ended.
+
+    Examples
+    --------
+    >>> from drolearn import Ending, solve
+    >>> found = solve([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], l2=0.1)
+    >>> found.ending is Ending.CONVERGED
+    True
+    """
+
+    CONVERGED = "converged"
+    """The tolerance was reached; for stochastic solvers, a pass brought less than that."""
+    ZERO_MODEL = "zero model"
+    """All coefficients are zero, and that is proved to be the optimum within this ball."""
+    EXHAUSTED = "exhausted"
+    """All passes were used before the tolerance was reached."""
+    ALL_PASSES = "all passes"
+    """All passes were made, and no tolerance was asked for."""
+    UNCERTIFIED = "uncertified"
+    """No further progress, but the certificate is wider than the tolerance."""
+    STUCK = "stuck"
+    """No step along the search direction decreases the loss."""
+    DIVERGED = "diverged"
+    """The loss left all bounds: the step size is too large."""
+    STOPPED = "stopped"
+    """A callback stopped the solver."""
+    INTERRUPTED = "interrupted"
+    """Ctrl-C."""
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether a callback or Ctrl-C ended the solve."""
+        return self in (Ending.STOPPED, Ending.INTERRUPTED)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver did all that was asked for."""
+        return self in (Ending.CONVERGED, Ending.ZERO_MODEL, Ending.ALL_PASSES)
+
+
+def describe_exact(
+    ending: Ending, solver: str, iterations: int, relative_gap: float, gradient_norm: float
+) -> str:
+    """How an exact solver ended, in one sentence; the gap is NaN where none is known."""
+    known = f"relative gap at most {relative_gap:.1e}"
+    if math.isnan(relative_gap):
+        known = f"gradient norm {gradient_norm:.1e}"
+    return {
+        Ending.CONVERGED: f"Converged in {iterations} iterations of {solver} ({known}).",
+        Ending.ZERO_MODEL: f"The zero model is optimal within this ball: all coefficients are zero "
+        f"({known}, after {iterations} iterations of {solver}). Use a smaller rho to get a model.",
+        Ending.EXHAUSTED: f"Used all {iterations} iterations of {solver} ({known}): raise max_iter "
+        f"or tol.",
+        Ending.UNCERTIFIED: f"No further progress after {iterations} iterations of {solver}, but "
+        f"only a {known} is certified: a larger l2 may help.",
+        Ending.STUCK: f"No step of {solver} decreases the loss after {iterations} iterations "
+        f"({known}): a larger l2 may help.",
+        Ending.STOPPED: f"Stopped after {iterations} iterations of {solver} ({known}).",
+        Ending.INTERRUPTED: f"Interrupted after {iterations} iterations of {solver} ({known}).",
+    }[ending]
+
+
+def describe_stochastic(
+    ending: Ending, solver: str, passes: float, steps: int, corrections: tuple[int, int]
+) -> str:
+    """How a stochastic solver ended, in one sentence, and how many corrections were cut."""
+    so_far = f"after {passes:.3g} passes and {steps} steps of {solver}"
+    best = "this is the best model so far."
+    text = {
+        Ending.CONVERGED: f"The last pass of {solver} improved the loss by less than tol; "
+        f"{passes:.3g} passes, {steps} steps.",
+        Ending.ALL_PASSES: f"Made {passes:.3g} passes in {steps} steps of {solver}.",
+        Ending.EXHAUSTED: f"Made all {passes:.3g} passes in {steps} steps of {solver} without "
+        f"reaching tol: raise max_iter or tol.",
+        Ending.DIVERGED: f"The loss diverged after {steps} steps of {solver}: use "
+        f"step_size='auto' or a smaller one; this is the best model before that.",
+        Ending.STOPPED: f"Stopped {so_far}; {best}",
+        Ending.INTERRUPTED: f"Interrupted {so_far}; {best}",
+    }[ending]
+    cut, all_corrections = corrections
+    if cut:
+        text += f" Taming shortened {cut} of {all_corrections} corrections."
+    return text

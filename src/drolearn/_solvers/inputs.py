@@ -1,0 +1,143 @@
+"""From what users pass to a problem: data, labels and weights, checked once for all methods."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from drolearn._inner.groups import Groups
+from drolearn._inner.worst_case import without_dust
+from drolearn._solvers.problem import Problem
+from drolearn._validation import as_groups, as_radius, as_weights, distinct
+from drolearn.divergence import Divergence, as_divergence
+from drolearn.loss import Loss, as_loss
+
+__all__ = ["as_labels", "as_problem", "as_start", "make_problem"]
+
+Array = NDArray[np.float64]
+
+
+def as_problem(
+    X: Any,
+    y: ArrayLike,
+    *,
+    rho: float,
+    divergence: str | Divergence,
+    loss: str | Loss,
+    l2: float,
+    fit_intercept: bool,
+    sample_weight: ArrayLike | None,
+    groups: ArrayLike | None,
+    n_jobs: int | None,
+) -> Problem:
+    """A problem of checked parts."""
+    from sklearn.utils import check_array, check_consistent_length
+
+    form = as_loss(loss)
+    kinds: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
+    X = check_array(X, **kinds)
+    check_consistent_length(X, y)
+    return make_problem(
+        X,
+        as_labels(y, form),
+        None if sample_weight is None else as_weights(sample_weight, X.shape[0]),
+        None if groups is None else as_groups(groups, X.shape[0])[1],
+        rho=rho,
+        divergence=as_divergence(divergence),
+        loss=form,
+        l2=l2,
+        fit_intercept=fit_intercept,
+        n_jobs=n_jobs,
+    )
+
+
+def make_problem(
+    X: Any,
+    labels: Array,
+    weights: Array | None,
+    groups: NDArray[np.int64] | None,
+    *,
+    rho: float,
+    divergence: Divergence,
+    loss: Loss,
+    l2: float,
+    fit_intercept: bool,
+    n_jobs: int | None,
+) -> Problem:
+    """A problem of data, labels, weights and groups that were checked before."""
+    if not isinstance(X, np.ndarray) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
+        raise ValueError(
+            f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
+        )
+    if weights is not None and loss.of == "residual":
+        labels = np.where(weights > 0.0, labels, 0.0)  # rows without weight say nothing
+    radius = as_radius(rho)
+    if weights is not None:
+        weights = without_dust(divergence, radius, weights)
+    parts = None
+    if groups is not None:
+        parts = Groups.make(groups, weights)
+        parts = replace(parts, shares=without_dust(divergence, radius, parts.shares))
+    return Problem(
+        X,
+        labels,
+        weights,
+        loss=loss,
+        divergence=divergence,
+        rho=radius,
+        l2=float(l2),
+        intercept=bool(fit_intercept),
+        m=int(labels.max()) + 1 if loss.of == "classes" else 1,
+        groups=parts,
+        n_jobs=n_jobs,
+    )
+
+
+def as_start(problem: Problem, start: ArrayLike | None) -> Array:
+    """The coefficients to start from, zeros if none are given."""
+    theta = problem.zeros()
+    if start is not None:
+        given = np.asarray(start, dtype=np.float64)
+        if given.size != theta.size or not np.isfinite(given).all():
+            raise ValueError(
+                f"The 'start' parameter must hold {theta.size} finite numbers, the intercept "
+                f"last. Got an array of shape {given.shape} instead."
+            )
+        theta[:] = given.reshape(theta.shape)
+    return theta
+
+
+def as_labels(y: ArrayLike, loss: Loss) -> Array:
+    """Labels as the loss wants them: numbers, ±1, or 0 … m−1."""
+    from sklearn.utils import column_or_1d
+    from sklearn.utils.validation import _check_y
+
+    if loss.of == "residual":
+        return np.ascontiguousarray(_check_y(y, y_numeric=True), dtype=np.float64)
+    labels = column_or_1d(y)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError(
+            f"The 'y' parameter must not hold NaN or infinity. "
+            f"Got {int((~np.isfinite(labels)).sum())} of them."
+        )
+    classes, places = distinct("y", labels)
+    if classes.size < 2:
+        raise ValueError(
+            f"The 'y' parameter must have at least two classes. Got one class instead: "
+            f"{classes[0]}."
+        )
+    if loss.of == "classes":
+        return places.astype(np.float64)
+    if classes.size > 2:
+        raise ValueError(
+            f"The 'y' parameter must have two classes for loss={loss.name!r}. Got "
+            f"{classes.size} instead; loss='multinomial' takes any number."
+        )
+    return np.where(places == 1, 1.0, -1.0)

@@ -1,0 +1,479 @@
+"""A linear model, its data and its robust loss: everything one pass over all rows can tell.
+
+    F(θ) = R(losses of X w + c) + l2/2 ‖w‖²,    θ = (w, c) for each score
+
+The data stay as they are: dense in any order, or compressed sparse rows, 32 or 64 bits.
+Solvers walk in scaled coordinates: w = √D v, with the columns centred where an intercept can
+take up the shift (draws of sparse rows leave them as they are).  Columns in dollars and columns
+in shares then weigh alike, and no copy of the data is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn import _core
+from drolearn._inner.groups import Groups
+from drolearn._inner.smoothing import Bend, smoothed
+from drolearn._inner.worst_case import WorstCase, inner_maximum
+from drolearn._validation import thread_count
+from drolearn.divergence import Divergence, as_divergence
+from drolearn.loss import Loss
+
+__all__ = ["Evaluation", "Problem"]
+
+Array = NDArray[np.float64]
+Scaling = Literal["exact", "draws", "none"]
+Columns = tuple[Array, Array, float]
+_MEAN = as_divergence("chi2")  # with radius 0
+# Matrices are added up over this many slabs of rows, whoever works on them: sums of slabs in
+# order are the same bits for any number of threads.  Fewer where they would take much memory.
+_SLABS = 16
+_SLAB_NUMBERS = 1 << 24
+# Columns are measured on rows that hold about this many numbers.
+_MEASURED = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """The robust loss at one point: losses, slopes in the scores, and worst-case weights."""
+
+    scores: Array
+    losses: Array
+    slopes: Array
+    worst: WorstCase
+    value: float
+    shares: Array
+    """Worst-case weights of what the ball moves: rows, or groups."""
+    bend: Bend | None
+    """How these weights follow the losses, where that was asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The robust loss of linear models on some data.
+
+    A problem does not change: `dataclasses.replace` makes variants, for which everything that
+    was derived is derived anew.
+
+    Parameters
+    ----------
+    X : array of shape (n, d) or scipy.sparse CSR matrix
+        float32 or float64; read in place.
+    y : array of shape (n,)
+        ±1 for losses of the margin, numbers for losses of the residual, 0 … m−1 for classes.
+    weights : array of shape (n,) or None
+        Weights of the rows; None for equal ones.
+    loss, divergence, rho, l2, intercept
+        As in :func:`drolearn.solve`.
+    m : int, default=1
+        Scores of a row: the number of classes of the multinomial loss, one for others.
+    groups : Groups, optional
+        The ball then moves the shares of the groups, and rows keep their weights within them.
+    scaling : {"exact", "draws", "none"}
+        The coordinates in which solvers work: those that suit exact solvers, those that suit
+        draws of some rows, or those of the data.
+    n_jobs : int, optional
+        Threads for passes over all rows.
+    measured : tuple, optional
+        `columns` of another problem, to be used for this one.
+    """
+
+    X: Any
+    y: Array
+    weights: Array | None = None
+    loss: Loss = field(kw_only=True)
+    divergence: Divergence = field(kw_only=True)
+    rho: float = field(kw_only=True)
+    l2: float = field(kw_only=True)
+    intercept: bool = field(kw_only=True)
+    m: int = field(default=1, kw_only=True)
+    groups: Groups | None = field(default=None, kw_only=True)
+    scaling: Scaling = field(default="exact", kw_only=True)
+    n_jobs: int | None = field(default=None, kw_only=True)
+    measured: Columns | None = field(default=None, kw_only=True)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Number of columns."""
+        return self.X.shape[1]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the data are a sparse matrix."""
+        return not isinstance(self.X, np.ndarray)
+
+    @cached_property
+    def rows(self) -> _core.Rows:
+        """The data as the core reads them, in place."""
+        if self.sparse:
+            return _core.Rows(self.X.data, self.X.indices, self.X.indptr, self.d)
+        aligned = not any(step % self.X.itemsize for step in self.X.strides)
+        # A field of a structured array, for instance, is not aligned.
+        return _core.Rows(self.X if aligned else np.ascontiguousarray(self.X))
+
+    @property
+    def row_size(self) -> float:
+        """Mean number of stored numbers in a row."""
+        return max(self.X.nnz / self.n, 1.0) if self.sparse else float(self.d)
+
+    @cached_property
+    def threads(self) -> int:
+        """How many threads `n_jobs` means."""
+        return 1 if self.n_jobs is None else thread_count(self.n_jobs)
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates, intercepts included."""
+        return self.m * (self.d + 1)
+
+    def zeros(self) -> Array:
+        """The model that knows nothing."""
+        return np.zeros((self.m, self.d + 1))
+
+    def subset(self, rows: NDArray[np.int64]) -> Problem:
+        """The same problem on some rows (a copy of them), in the same coordinates."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self,
+            X=self.X[rows],
+            y=self.y[rows],
+            weights=weights,
+            groups=None,
+            measured=self.columns,
+        )
+
+    # -- scaled coordinates ------------------------------------------------------------
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Mean and D of the columns (the last D is that of the intercept), and Σ D E x².
+
+        For exact solvers D is about one over the diagonal of the Hessian, 1/(l'' E x² + l2).
+        Draws of few rows see a rare column seldom, and its noise the more: D = 1/(root mean
+        square × largest size) makes its steps longer, but not as long.
+        """
+        if self.measured is not None:
+            return self.measured
+        all_rows = np.arange(self.n) if self.weights is None else np.flatnonzero(self.weights)
+        rows = all_rows[some_rows(all_rows.size, int(_MEASURED / self.row_size))]
+        found = self._measure(rows)
+        if rows.size < all_rows.size and not self.sparse and not found[1][:-1].all():
+            # A column that is constant on some rows need not be so on all.
+            found = self._measure(all_rows)
+        return found
+
+    def _measure(self, rows: NDArray[np.int64]) -> Columns:
+        mean = np.zeros(self.d)
+        total, square, largest = self._moments(rows, None)
+        weight = float(rows.size) if self.weights is None else float(self.weights[rows].sum())
+        if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
+            wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
+            raise ValueError(
+                f"X must hold numbers whose squares are numbers too, of size 1e-140 to 1e140. "
+                f"Column {wrong} goes up to {largest[wrong]:.3g}: change its unit."
+            )
+        if not self.sparse and self.intercept and self.scaling != "none":
+            mean = total / weight
+            _, square, largest = self._moments(rows, mean)
+        elif self.intercept and self.scaling == "exact":
+            # Sums of squares of sparse columns about their mean, where rounding leaves any;
+            # steps of draws would have to touch all columns.
+            about = square - total * (total / weight)
+            mean = np.where(about > 1e-8 * square, total / weight, 0.0)
+            square = np.where(about > 1e-8 * square, about, square)
+        if self.scaling == "none":
+            scale = np.append(np.ones(self.d), float(self.intercept))
+            return np.zeros(self.d), scale, float(square.sum() / weight) + self.intercept
+        rms = np.sqrt(square / weight)
+        # What is left of a constant column is rounding.
+        rms[rms <= 1e-13 * abs(mean)] = 0.0
+        if self.scaling == "draws":
+            spread = rms * largest
+        else:
+            # Losses of models that fit are much flatter than at their steepest.
+            bend = 0.04 * self.loss.smoothness
+            spread = np.where(rms > 0.0, bend * rms**2 + self.l2, 0.0)
+        if self.sparse and rows.size < self.n:
+            # Columns that the measured rows do not have are rare, but not nothing.
+            rare = largest.max(initial=0.0) ** 2
+            rare /= math.sqrt(rows.size) if self.scaling == "draws" else rows.size
+            spread[spread == 0.0] = rare + self.l2 * (self.scaling == "exact")
+        with np.errstate(divide="ignore", over="ignore"):
+            scale = np.where(spread > 1e-290, 1.0 / spread, 0.0)
+        if self.sparse and self.scaling == "draws":
+            scale = _powers_of_two(scale)
+        mean[scale == 0.0] = 0.0
+        trace = float(scale @ rms**2) + self.intercept
+        own = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
+        return mean, np.append(scale, own * self.intercept), max(trace, 1e-300)
+
+    def _moments(self, rows: NDArray[np.int64], mean: Array | None) -> Array:
+        """Sum, sum of squares and largest size of each column about a mean, over some rows."""
+        out = np.empty((3, self.d))
+        self.rows.moments(rows, self.weights, mean, out)
+        return out
+
+    @cached_property
+    def stretch(self) -> float:
+        """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
+        part = replace(self.subset(some_rows(self.n, 1024 if self.sparse else 4096)), m=1)
+        v = np.random.default_rng(0).standard_normal(self.d + 1)
+        largest = 0.0
+        for _ in range(12):
+            v /= max(float(np.linalg.norm(v)), 1e-300)
+            v = part.scaled_gradient(part.data_gradient(part.scores(part.to_model(v)))) / part.n
+            largest = float(np.linalg.norm(v))
+        return min(largest, self.columns[2])
+
+    def smoothness(self, batch: float) -> float:
+        """How fast the gradient of a batch can turn in scaled coordinates: λ + Σ/batch.
+
+        λ is the largest eigenvalue of E x̃ x̃ᵀ and Σ its trace: the mean of a batch of rows
+        turns like all rows, but for what its few rows add.
+        """
+        return self.loss.smoothness * (self.stretch + self.columns[2] / batch)
+
+    def to_model(self, v: Array) -> Array:
+        """θ of scaled coordinates."""
+        mean, scale, _ = self.columns
+        theta = v.reshape(self.m, -1) * np.sqrt(scale)
+        theta[:, -1] -= theta[:, :-1] @ mean
+        return theta
+
+    def from_model(self, theta: Array) -> Array:
+        """Scaled coordinates of θ."""
+        mean, scale, _ = self.columns
+        v = theta.copy()
+        v[:, -1] += v[:, :-1] @ mean
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(scale > 0.0, v / np.sqrt(scale), 0.0).ravel()
+
+    def scaled_gradient(self, gradient: Array) -> Array:
+        """The gradient in scaled coordinates."""
+        mean, scale, _ = self.columns
+        g = gradient.copy()
+        g[:, :-1] -= mean * g[:, -1:]
+        return (g * np.sqrt(scale)).ravel()
+
+    @cached_property
+    def penalty(self) -> Array:
+        """l2 for each scaled coordinate: l2/2 ‖w‖² = ½ Σ penalty v²."""
+        own = self.l2 * self.columns[1]
+        own[-1] = 0.0
+        return np.tile(own, self.m)
+
+    # -- passes over all rows ----------------------------------------------------------
+
+    def scores(self, theta: Array) -> Array:
+        """X w + c of all rows, m numbers for each."""
+        f = np.empty(self.n * self.m)
+        self.rows.scores(np.ascontiguousarray(theta), f, self.threads)
+        return f
+
+    def data_gradient(self, slopes: Array, weights: Array | None = None) -> Array:
+        """Σ weight · slope · (x, 1) of shape (m, d + 1); the intercept comes last."""
+        total = np.empty((self.m, self.d + 1))
+        self.rows.gradient(weights, np.ascontiguousarray(slopes), total, self.threads)
+        if not self.intercept:
+            total[:, -1] = 0.0
+        return total
+
+    @property
+    def plain(self) -> bool:
+        """Whether the robust loss is the mean anyway; the ball of CVaR has no radius."""
+        return self.rho == 0.0 and self.divergence.name != "cvar"
+
+    def evaluate_or_none(
+        self, scores: Array, plain: bool = False, epsilon: float = 0.0
+    ) -> Evaluation | None:
+        """Losses, worst-case weights and robust loss (without penalty), if losses are finite.
+
+        `plain` asks for the mean instead, and ε > 0 for a loss without corners.
+        """
+        z, slopes = self.loss.of_scores(scores, self.y, self.threads)
+        plain = plain or self.plain
+        groups = None if plain else self.groups
+        losses, weights = (z, self.weights) if groups is None else (groups.means(z), groups.shares)
+        bend = None
+        if epsilon > 0.0 and not plain:
+            found = smoothed(losses, self.rho, self.divergence, weights, epsilon)
+            worst, bend = (None, None) if found is None else found
+        elif plain:
+            worst = inner_maximum(_MEAN, 0.0, losses, weights, self.threads)
+        else:
+            worst = inner_maximum(self.divergence, self.rho, losses, weights, self.threads)
+        if worst is None:
+            return None
+        rows = worst if groups is None else groups.spread(worst)
+        return Evaluation(scores, z, slopes, rows, worst.value, worst.weights, bend)
+
+    def evaluate(self, scores: Array, plain: bool = False, epsilon: float = 0.0) -> Evaluation:
+        """The same at a point where losses must be finite."""
+        found = self.evaluate_or_none(scores, plain, epsilon)
+        if found is None:
+            raise ValueError(self._not_finite(scores))
+        return found
+
+    def _not_finite(self, scores: Array) -> str:
+        """What to say of losses that overflow."""
+        if self.loss.of == "residual":
+            largest = float(abs(self.y).max())
+            return (
+                f"The losses overflow: y goes up to {largest:.3g} and the predictions up to "
+                f"{float(abs(scores).max()):.3g}. Rescale y, for instance with StandardScaler."
+            )
+        return (
+            f"The losses are not finite at scores of up to {float(abs(scores).max()):.3g}: "
+            f"rescale X or use a smaller 'start'."
+        )
+
+    def group_gradients(self, at: Evaluation) -> Array:
+        """Scaled gradients of the mean loss of each group, one row for each; for one score."""
+        groups = self.groups
+        if groups is None:
+            raise RuntimeError("There are no groups.")
+        u = groups.inside * at.slopes
+        return np.array(
+            [
+                self.scaled_gradient(self.data_gradient(np.where(groups.of == g, u, 0.0)))
+                for g in range(groups.shares.size)
+            ]
+        )
+
+    def gradient(self, at: Evaluation) -> Array:
+        """∇R = Σ p* ∇l, without penalty, of shape (m, d + 1)."""
+        return self.data_gradient(at.slopes, at.worst.weights)
+
+    @cached_property
+    def level(self) -> float:
+        """The mean loss of a model that is told nothing, or the mean of y if it may be constant."""
+        b, total, constant = self.weights, 0.0, 0.0
+        if self.loss.of == "residual" and self.intercept:
+            constant = float(np.average(self.y, weights=b))
+        for first in range(0, self.n, 65_536):
+            y = self.y[first : first + 65_536]
+            z, _ = self.loss.of_scores(np.full(y.size * self.m, constant), y)
+            total += float(z.sum() if b is None else b[first : first + y.size] @ z)
+        return abs(total / (self.n if b is None else float(b.sum())))
+
+    @cached_property
+    def breadth(self) -> float:
+        """How far from zero, in scaled coordinates, models are to be expected."""
+        if self.loss.of != "residual":
+            return 1.0
+        return float(np.sqrt(np.average(self.y**2, weights=self.weights)))
+
+    def unit(self, value: float) -> float:
+        """What accuracies are relative to: the value, unless hardly anything is left of it.
+
+        Where classes can be told apart without error the loss falls for ever, ever more slowly;
+        numbers that are fitted without error leave nothing but rounding.
+        """
+        floor = 1e-8 if self.loss.of == "residual" else 1e-3
+        return max(abs(value), floor * self.level, 1e-300)
+
+    def objective(self, theta: Array) -> float:
+        """F(θ), penalty included; infinite where losses overflow."""
+        found = self.evaluate_or_none(self.scores(theta))
+        return math.inf if found is None else found.value + self.cost(theta)
+
+    def cost(self, theta: Array) -> float:
+        """The penalty l2/2 ‖w‖²."""
+        return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
+
+    def _over_slabs(
+        self, h: Array, right: Array, columns: tuple[Array, Array]
+    ) -> Iterator[tuple[Array, Array]]:
+        """X̃ᵀ diag(h) X̃ and X̃ᵀ right of slabs of dense rows, in order, by threads."""
+        size = self.d + 1
+        slabs = max(min(_SLABS, _SLAB_NUMBERS // size**2), 1)
+        step = max(64, (1 << 17) // size)
+
+        def work(slab: int) -> tuple[Array, Array]:
+            total, side = np.zeros((size, size)), np.zeros((size, right.shape[1]))
+            last = self.n * (slab + 1) // slabs
+            buffer = np.empty((step, size))
+            for first in range(self.n * slab // slabs, last, step):
+                rows = slice(first, min(first + step, last))
+                root = np.sqrt(h[rows])
+                part = buffer[: root.size]
+                self.rows.scaled(columns, first, root, part)
+                total += part.T @ part
+                if right.shape[1]:
+                    zero = np.zeros((root.size, right.shape[1]))
+                    held = root[:, None] > 0.0
+                    side += part.T @ np.divide(right[rows], root[:, None], out=zero, where=held)
+            return total, side
+
+        if self.threads == 1 or slabs == 1:
+            yield from map(work, range(slabs))
+            return
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            yield from pool.map(work, range(slabs))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
+        """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u that is zero where h is.
+
+        For models of one score; the intercept comes last.
+        """
+        mean, scale, _ = self.columns
+        root_scale, size = np.sqrt(scale), self.d + 1
+        total, columns = np.zeros((size, size)), np.zeros((size, len(extra)))
+        if self.sparse:
+            self.rows.gram(h, root_scale, total)
+            total += np.tril(total, -1).T
+            # From columns as they are to columns about their mean.
+            shift = np.append(mean * root_scale[:-1], 0.0)
+            total -= np.outer(shift, total[-1]) + np.outer(total[-1], shift)
+            total += total[-1, -1] * np.outer(shift, shift)
+            for k, u in enumerate(extra):
+                columns[:, k] = self.scaled_gradient(self.data_gradient(u))
+        else:
+            right = np.column_stack(extra) if extra else np.empty((self.n, 0))
+            for part, side in self._over_slabs(h, right, (mean, root_scale)):
+                total += part
+                columns += side
+            columns[-1] *= root_scale[-1]
+        total[-1] *= math.sqrt(scale[-1])
+        total[:, -1] *= math.sqrt(scale[-1])
+        return total, columns
+
+
+def _powers_of_two(scale: Array) -> Array:
+    """Scales rounded to powers of two: sparse steps treat columns of equal scale together.
+
+    At most 200 different ones; smaller scales only make steps of some columns shorter.
+    """
+    held = scale > 0.0
+    if not held.any():
+        return scale
+    exponent = np.round(np.log2(scale[held]))
+    rounded = np.zeros_like(scale)
+    rounded[held] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
+    return rounded
+
+
+def some_rows(n: int, count: int) -> NDArray[np.int64]:
+    """All rows, or about `count` of more than twice as many: always the same, in no pattern."""
+    if n <= 2 * count:
+        return np.arange(n)
+    chosen = np.zeros(n, dtype=bool)
+    chosen[np.random.default_rng(0).integers(0, n, count)] = True
+    return np.flatnonzero(chosen)

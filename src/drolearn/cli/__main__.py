@@ -1,0 +1,5 @@
+"""`python -m drolearn.cli` is `drolearn`."""
+
+from drolearn.cli import main
+
+main()

@@ -1,0 +1,22 @@
+"""Robust training of PyTorch models, in loops of one's own.
+
+    RobustLoss         losses of single examples in, the robust loss out
+    MultilevelBatches  batches whose gradient is unbiased for the robust loss of all rows
+    robust_backward    the gradient of a draw too large for memory
+
+The weights are those of :func:`drolearn.worst_case` and the batches those of
+:class:`drolearn.Multilevel`.
+"""
+
+try:
+    import torch as _  # noqa: F401
+except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of its own
+    raise ModuleNotFoundError(
+        "drolearn.nn needs PyTorch: pip install 'drolearn[torch]'.", name="torch"
+    ) from error
+
+from drolearn.nn.backward import robust_backward
+from drolearn.nn.batches import MultilevelBatches
+from drolearn.nn.criterion import RobustLoss
+
+__all__ = ["MultilevelBatches", "RobustLoss", "robust_backward"]
