@@ -1,8 +1,14 @@
 """Exact solvers: all rows at every step, and a certificate at the end.
 
-Both solvers are one loop and differ in the direction they take: Newton's, with the Hessian
-of the robust loss, or that of a limited memory of past steps (L-BFGS).  The scores are
-linear in θ, so a line search reads the data once, however many points it tries.
+A solve is a list of stages.  Each goes on from where the last one ended, and a certificate
+decides between them whether another one is needed:
+
+    first     L-BFGS, or Newton's method if that was asked for
+    newton    Newton's method, where L-BFGS took as long as a few of its steps
+    closer    the same to a closer tolerance: the estimate of the gap was too hopeful
+    smoothed  minima of the smoothed robust loss, for corners
+
+The scores are linear in θ, so a line search reads the data once, however many points it tries.
 """
 
 from __future__ import annotations
@@ -12,45 +18,50 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _core
-from drolearn._inner.smoothing import bend_of, can_smooth, inverse_of
-from drolearn._inner.worst_case import WorstCase
-from drolearn._solvers.certificate import (
-    LARGE,
-    Corner,
-    Point,
-    corner_of,
-    duality_gap,
-    reach,
-    solve_spd,
+from drolearn._inner.smoothing import can_smooth
+from drolearn._solvers.certificate import LARGE, Corner, Point, corner_of, duality_gap, reach
+from drolearn._solvers.directions import (
+    ROBUST,
+    Goal,
+    Memory,
+    can_newton,
+    has_matrix,
+    lbfgs_direction,
+    newton_cost,
+    newton_direction,
+    point_at,
+    search,
 )
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.problem import Evaluation, Problem
 
-__all__ = ["Minimum", "can_newton", "lacks_for_newton", "minimise"]
+__all__ = ["Minimum", "minimise"]
 
 Array = NDArray[np.float64]
-Memory = deque[tuple[Array, Array, float]]
 Watch = Callable[[int, Array, float, float], bool]
 
 # How many past steps L-BFGS remembers.
 _MEMORY = 10
-# More groups than this have no matrix of their own.
-_MANY = 100
 # Endings that the solver came to by itself, with iterations left.
 _BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
-
-
-class Goal(NamedTuple):
-    """What goes down: the robust loss, the plain mean, or one with its corners rounded off."""
-
-    plain: bool = False
-    epsilon: float = 0.0
+# L-BFGS makes as many steps as this many of Newton's would cost, before those take over.
+_PATIENCE = 4.0
+_LEAST_PATIENCE = 20
+# Tolerances of the stage `closer`, as shares of the one that was missed: Newton's method gains
+# digits at no cost, L-BFGS does not.
+_CLOSER_NEWTON = (1e-3, 1e-7)
+_CLOSER_LBFGS = (0.03,)
+# A gap this many times the tolerance counts as uncertified, and not as good enough.
+_UNCERTIFIED = 10.0
+# How much the smoothing ε falls from one minimum to the next, and where it starts: as a share of
+# the spread of the losses.
+_LESS_SMOOTHING = 0.1
+_FIRST_SMOOTHING = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,15 +78,6 @@ class Minimum:
     at: Evaluation
 
 
-@dataclass(slots=True)
-class _Walk:
-    """A way downhill, and how far it has come."""
-
-    point: Point
-    steps: int = 0
-    ending: Ending = Ending.STOPPED
-
-
 @cache
 def _blas() -> Any:
     """The libraries of linear algebra that are loaded."""
@@ -87,311 +89,313 @@ def _blas() -> Any:
 def minimise(
     problem: Problem, direction: str, start: Array, tol: float, max_iter: int, watch: Watch
 ) -> Minimum:
-    """Minimise the robust loss to a relative gap of about `tol`, see `_minimise`.
-
-    Linear algebra gets one thread: on matrices of this size the libraries of NumPy and SciPy
-    would be in each other's way, and `Problem.gram` shares out its rows itself.
-    """
-    with _blas().limit(limits=1, user_api="blas"):
-        return _minimise(problem, direction, start, tol, max_iter, watch)
-
-
-def _minimise(
-    problem: Problem, direction: str, start: Array, tol: float, max_iter: int, watch: Watch
-) -> Minimum:
     """Minimise the robust loss to a relative gap of about `tol`.
 
     `direction` is "newton", "lbfgs", or "exact": L-BFGS for as long as a few steps of Newton's
     method would take, and then those, where the matrix is small.  `watch(iteration, v, value,
     gradient_norm)` is told about every step and returns True to stop; v are scaled coordinates.
+
+    Linear algebra gets one thread: on matrices of this size the libraries of NumPy and SciPy
+    would be in each other's way, and `Problem.gram` shares out its rows itself.
     """
-    goal, patience, later = Goal(), max_iter, False
-    if direction == "exact":
-        direction, later = "lbfgs", can_newton(problem)
-        if later or not problem.divergence.strictly_convex:
-            wait = max(20, round(4.0 * _price(problem))) if later else 20
-            patience = min(wait, max(max_iter // 2, 1))
-    v = problem.from_model(start)
-    walk = _set_out(problem, v, direction, max_iter)
-    v = walk.point.v
-    _follow(problem, direction, walk, tol, min(walk.steps + patience, max_iter), goal, watch)
-    if walk.ending in (Ending.EXHAUSTED, Ending.STUCK):
-        corner = corner_of(problem, walk.point)
-        if corner is not None:
-            return _at_corner(problem, corner, walk, direction)
-        if later and not _next_to_corner(walk.point):
-            direction = "newton"
-            # Half of what is left: at a corner, Newton's method would use up all.
-            _follow(problem, direction, walk, tol, (walk.steps + max_iter) // 2, goal, watch)
-    # Who stops it does not wait for the best certificate.
-    gap = duality_gap(problem, walk.point, math.inf if walk.ending.asked_for else tol)
-    if gap > tol * problem.unit(walk.point.value) and not walk.ending.asked_for:
-        corner = corner_of(problem, walk.point)
-        if corner is not None:
-            return _at_corner(problem, corner, walk, direction)
-        hopeful = walk.ending in _BY_ITSELF and not _next_to_corner(walk.point)
-        if problem.d <= LARGE and problem.m == 1 and hopeful:
-            # The estimate was too hopeful, and the certificate decides.  L-BFGS may need
-            # Newton's method for the last digits; that one may have run into a corner.
-            if later:
-                direction = "newton"
-            elif direction == "newton" and np.linalg.norm(walk.point.v) < 1e-2 * np.linalg.norm(v):
-                direction, walk.point = "lbfgs", _look(problem, v, goal)
-            limit = (walk.steps + max_iter) // 2
-            for closer in (1e-3, 1e-7) if direction == "newton" else (0.03,):
-                _follow(problem, direction, walk, closer * tol, limit, goal, watch)
-                gap = duality_gap(problem, walk.point, tol)
-                if (
-                    gap <= tol * problem.unit(walk.point.value)
-                    or walk.ending is not Ending.CONVERGED
-                ):
-                    break
-    # Certificates of many columns or classes are too coarse to decide about smooth losses.
-    fine = problem.d <= LARGE and problem.m == 1
-    edged = not problem.divergence.strictly_convex or _next_to_corner(walk.point)
-    missed = not gap <= tol * problem.unit(walk.point.value)
-    doubtful = missed and (fine or edged or walk.ending is Ending.STUCK)
-    if doubtful and not walk.ending.asked_for:
-        cornered = can_smooth(problem.divergence) and not problem.plain
-        if cornered and walk.steps < max_iter:
-            direction = "newton" if _has_matrix(problem) else "lbfgs"
-            gap = _round_off(problem, direction, walk, tol, max_iter, watch)
-        elif walk.ending in _BY_ITSELF and gap > 10.0 * tol * problem.unit(walk.point.value):
-            walk.ending = Ending.UNCERTIFIED
-    point = walk.point
-    if walk.ending is Ending.EXHAUSTED:
-        # A few steps may lead up where the robust loss is concerned.
-        none = _look(problem, np.zeros_like(v), goal, np.zeros(problem.n * problem.m))
-        if none.value < point.value:
-            gap, point = max(gap - (point.value - none.value), 0.0), none
-    return Minimum(
-        problem.to_model(point.v),
-        point.value,
-        gap,
-        float(np.linalg.norm(point.gradient)),
-        walk.steps,
-        walk.ending,
-        direction,
-        point.at,
-    )
+    with _blas().limit(limits=1, user_api="blas"):
+        return _Solve(problem, direction, tol, max_iter, watch).run(start)
 
 
-def _at_corner(problem: Problem, corner: Corner, walk: _Walk, direction: str) -> Minimum:
-    """The model that knows nothing, proved to be the best."""
-    gap, rest, at = corner
-    zeros = problem.zeros()
-    return Minimum(zeros, at.value, gap, rest, walk.steps, Ending.ZERO_MODEL, direction, at)
+class _Solve:
+    """One solve: the point it has reached, and the stages that lead on from there."""
 
+    point: Point
 
-def _set_out(problem: Problem, v: Array, direction: str, max_iter: int) -> _Walk:
-    """Where to start from: here, or a few steps of the plain mean away from zero.
+    def __init__(
+        self, problem: Problem, direction: str, tol: float, max_iter: int, watch: Watch
+    ) -> None:
+        self.problem, self.tol, self.max_iter, self.watch = problem, tol, max_iter, watch
+        self.may_switch = direction == "exact" and can_newton(problem)
+        self.direction = "lbfgs" if direction == "exact" else direction
+        self.patience = max_iter
+        if self.may_switch or (direction == "exact" and not problem.divergence.strictly_convex):
+            steps = _PATIENCE * newton_cost(problem) if self.may_switch else 0.0
+            self.patience = min(max(_LEAST_PATIENCE, round(steps)), max(max_iter // 2, 1))
+        self.steps, self.ending = 0, Ending.STOPPED
+        self.gap: float | None = None  # None: not computed at this point
+        self.zero_model: Corner | None = None
+        self.checked: Point | None = None  # the point at which the zero model was looked at
 
-    Where all losses are equal the robust loss has a corner, which quasi-Newton methods do not
-    leave.
-    """
-    goal = Goal()
-    if np.any(v):
-        return _Walk(_look(problem, v, goal))
-    none = np.zeros(problem.n * problem.m)
-    if problem.plain:
-        return _Walk(_look(problem, v, goal, none))
-    away = _Walk(_look(problem, v, Goal(plain=True), none))
-    few = min(2 if direction == "newton" else 4, max_iter)
-    _follow(problem, direction, away, 1e-2, few, Goal(plain=True), None)
-    return _Walk(_look(problem, away.point.v, goal, away.point.at.scores), away.steps)
+    def run(self, start: Array) -> Minimum:
+        """All stages, until the certificate is good enough."""
+        self.setup(self.problem.from_model(start))
+        for stage in (self.first, self.newton, self.closer, self.smoothed):
+            stage()
+            if self.certified():
+                break
+        return self.finalize()
 
+    # -- stages ------------------------------------------------------------------------
 
-def _next_to_corner(point: Point) -> bool:
-    """Whether the ball has almost ceased to bind: losses that carry weight are almost equal."""
-    return point.at.worst.alpha < 1e-3 * abs(point.at.worst.value)
+    def setup(self, v: Array) -> None:
+        """A start away from the zero model: a few steps of the plain mean.
 
-
-def _round_off(
-    problem: Problem, direction: str, walk: _Walk, tol: float, max_iter: int, watch: Watch
-) -> float:
-    """Go down to a corner along the minima of R_ε as ε falls; a duality gap.
-
-    Weights of R_ε are in the ball and, unlike the sharp ones, come to balance the gradients of
-    the losses that tie: the bound they give meets the value.
-    """
-    best, bound = walk.point, -math.inf
-    moved = best.at.losses if problem.groups is None else problem.groups.means(best.at.losses)
-    epsilon = 0.3 * max(float(moved.std()), 1e-3 * problem.unit(best.value))
-    while True:
-        goal = Goal(epsilon=epsilon)
-        walk.point = _look(problem, walk.point.v, goal)
-        share = min(epsilon / problem.unit(best.value), 1.0)
-        # The Hessian grows like 1/ε: gradients are only small where decrements are tiny.
-        aim = max(1e-2 * tol * share, 1e-15)
-        if direction != "newton":
-            aim = min(max(0.05 * tol, 0.1 * share), 1e-3)
-        _follow(problem, direction, walk, aim, max_iter, goal, watch)
-        sharp = _look(problem, walk.point.v, Goal())
-        # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
-        near = sharp.value - walk.point.value + aim * problem.unit(sharp.value)
-        proved = duality_gap(problem, walk.point, tol, sharp.value)
-        if sharp.value < best.value:
-            best = sharp
-        bound = max(bound, sharp.value - (near if math.isnan(proved) else proved))
-        gap = max(best.value - bound, 0.0)
-        closed = gap <= tol * problem.unit(best.value)
-        if (
-            closed
-            or walk.ending is not Ending.CONVERGED
-            or epsilon <= 1e-13 * problem.unit(best.value)
-        ):
-            break
-        epsilon *= 0.1
-    walk.point = best
-    if closed:
-        walk.ending = Ending.CONVERGED
-    elif walk.ending in _BY_ITSELF:
-        walk.ending = Ending.UNCERTIFIED
-    return math.nan if problem.loss.conjugate is None else gap
-
-
-def can_newton(problem: Problem) -> bool:
-    """Whether the Hessian exists and is of a size to work with."""
-    return not lacks_for_newton(problem)
-
-
-def lacks_for_newton(problem: Problem) -> str:
-    """What the problem lacks for Newton's method, and what to use instead; "" if nothing."""
-    reasons = (
-        (problem.m > 1, f"one score for each row, and the {problem.m} classes need as many"),
-        (
-            not problem.divergence.strictly_convex,
-            f"a strictly convex divergence, which {problem.divergence!r} is not",
-        ),
-        (problem.d > LARGE, f"at most {LARGE} columns, and X has {problem.d}"),
-        (
-            problem.groups is not None and problem.groups.shares.size > _MANY,
-            f"at most {_MANY} groups",
-        ),
-    )
-    missing = next((text for lacking, text in reasons if lacking), "")
-    return missing and f"solver='newton' needs {missing}: use solver='lbfgs'."
-
-
-def _has_matrix(problem: Problem) -> bool:
-    few = problem.groups is None or problem.groups.shares.size <= _MANY
-    return problem.m == 1 and problem.d <= LARGE and few
-
-
-def _price(problem: Problem) -> float:
-    """What a step of Newton's method costs, in steps of L-BFGS."""
-    n, d, row = problem.n, problem.d + 1, problem.row_size
-    dense = not problem.sparse
-    # Seconds, as measured; their ratio is much the same elsewhere.
-    matrix = n * d * (d * 5e-11 + 7e-10) if dense else n * row * row * 1.5e-9
-    step = 1.3e-9 * n * row + 1.5e-8 * n + 2e-4
-    return 1.0 + (matrix + d**3 * 1e-10) / step
-
-
-# -- the way down ----------------------------------------------------------------------
-
-
-def _look(problem: Problem, v: Array, goal: Goal, scores: Array | None = None) -> Point:
-    if scores is None:
-        scores = problem.scores(problem.to_model(v))
-    at = problem.evaluate(scores, *goal)
-    return _arrive(problem, v, at)
-
-
-def _arrive(problem: Problem, v: Array, at: Evaluation) -> Point:
-    gradient = problem.scaled_gradient(problem.gradient(at)) + problem.penalty * v
-    return Point(v, at, _value(problem, v, at), gradient)
-
-
-def _value(problem: Problem, v: Array, at: Evaluation) -> float:
-    return at.value + 0.5 * float(problem.penalty @ (v * v))
-
-
-def _follow(
-    problem: Problem,
-    direction: str,
-    walk: _Walk,
-    tol: float,
-    max_iter: int,
-    goal: Goal,
-    watch: Watch | None,
-) -> None:
-    """Go on until the end; Ctrl-C ends it too, with what was found so far."""
-    try:
-        walk.ending = _descend(problem, direction, walk, tol, max_iter, goal, watch)
-    except KeyboardInterrupt:
-        if watch is None:
-            raise
-        walk.ending = Ending.INTERRUPTED
-
-
-def _descend(
-    problem: Problem,
-    direction: str,
-    walk: _Walk,
-    tol: float,
-    max_iter: int,
-    goal: Goal,
-    watch: Watch | None,
-) -> Ending:
-    memory: Memory = deque(maxlen=_MEMORY)
-    values: deque[float] = deque(maxlen=11)
-    newton, small, told = direction == "newton", 0, -1
-    bounded = not problem.loss.functions
-    # Where a certificate will decide, one hint is enough.
-    decided = newton or _has_matrix(problem)
-    enough = 1 if decided else 2
-    while True:
-        point = walk.point
-        values.append(point.value)
-        if watch is not None and told != walk.steps:
-            told = walk.steps
-            norm, value = float(np.linalg.norm(point.gradient)), point.value
-            if goal.epsilon > 0.0:
-                value += problem.evaluate(point.at.scores).value - point.at.value
-            if watch(walk.steps, point.v, value, norm):
-                return Ending.STOPPED
-        if newton:
-            way = _newton_direction(problem, point, goal)
+        Where all losses are equal the robust loss has a corner, which quasi-Newton methods do
+        not leave.
+        """
+        problem = self.problem
+        zero = None if np.any(v) else np.zeros(problem.n * problem.m)
+        if zero is None or problem.plain:
+            self.point = point_at(problem, v, ROBUST, zero)
         else:
-            way = _lbfgs_direction(point.gradient, memory)
-        slope = float(way @ point.gradient)
-        if not slope < 0.0:
-            memory.clear()
-            way, slope = -point.gradient, -float(point.gradient @ point.gradient)
-        # Half the decrement of Newton's method is the gap, to second order; the memory of
-        # L-BFGS is a rougher guide, so it may have to say so twice, and the trend must agree.
-        allowed = tol * problem.unit(point.value)
+            plain = Goal(plain=True)
+            self.point = point_at(problem, v, plain, zero)
+            few = min(2 if self.direction == "newton" else 4, self.max_iter)
+            self.descend(1e-2, few, plain, quiet=True)
+            self.point = point_at(problem, self.point.v, ROBUST, self.point.at.scores)
+        self.v_start = self.point.v
+
+    def first(self) -> None:
+        """L-BFGS, or Newton's method if that was asked for."""
+        self.descend(self.tol, min(self.steps + self.patience, self.max_iter))
+
+    def newton(self) -> None:
+        """Newton's method, if L-BFGS has taken long enough."""
+        if not self.may_switch or self.ending in (Ending.CONVERGED, Ending.ZERO_MODEL):
+            return
+        if self.next_to_corner:
+            return
+        self.direction = "newton"
+        # Half of what is left: at a corner, Newton's method would use up all.
+        self.descend(self.tol, (self.steps + self.max_iter) // 2)
+
+    def closer(self) -> None:
+        """Closer tolerances, where the certificate shows that the estimate was too hopeful."""
+        problem = self.problem
+        fine = problem.d <= LARGE and problem.m == 1
+        missed = self.ending in _BY_ITSELF and self.known_gap() > self.allowed
+        if not missed or self.next_to_corner or not fine:
+            return
+        if self.may_switch:
+            self.direction = "newton"
+        elif self.direction == "newton":
+            moved = float(np.linalg.norm(self.point.v))
+            if moved < 1e-2 * float(np.linalg.norm(self.v_start)):  # it has run into a corner
+                self.direction, self.point = "lbfgs", point_at(problem, self.v_start, ROBUST)
+        limit = (self.steps + self.max_iter) // 2
+        for share in _CLOSER_NEWTON if self.direction == "newton" else _CLOSER_LBFGS:
+            self.descend(share * self.tol, limit)
+            if self.certified() or self.ending is not Ending.CONVERGED:
+                break
+
+    def smoothed(self) -> None:
+        """Down to a corner along the minima of R_ε as ε falls.
+
+        Weights of R_ε are in the ball and, unlike the sharp ones, come to balance the gradients
+        of the losses that tie: the bound they give meets the value.
+        """
+        problem, tol = self.problem, self.tol
+        # Certificates of many columns or classes are too coarse to decide about smooth losses.
+        fine = problem.d <= LARGE and problem.m == 1
+        edged = not problem.divergence.strictly_convex or self.next_to_corner
+        if not (fine or edged or self.ending is Ending.STUCK):
+            return
+        gap = self.known_gap()
+        if gap <= self.allowed:
+            return
+        if not can_smooth(problem.divergence) or problem.plain or self.steps >= self.max_iter:
+            if self.ending in _BY_ITSELF and gap > _UNCERTIFIED * self.allowed:
+                self.ending = Ending.UNCERTIFIED
+            return
+        self.direction = "newton" if has_matrix(problem) else "lbfgs"
+        best, bound = self.point, -math.inf
+        moved = best.at.losses if problem.groups is None else problem.groups.means(best.at.losses)
+        spread = max(float(moved.std()), 1e-3 * problem.unit(best.value))
+        epsilon = _FIRST_SMOOTHING * spread
+        while True:
+            goal = Goal(epsilon=epsilon)
+            self.point = point_at(problem, self.point.v, goal)
+            share = min(epsilon / problem.unit(best.value), 1.0)
+            # The Hessian grows like 1/ε: gradients are only small where decrements are tiny.
+            aim = max(1e-2 * tol * share, 1e-15)
+            if self.direction != "newton":
+                aim = min(max(0.05 * tol, 0.1 * share), 1e-3)
+            self.descend(aim, self.max_iter, goal)
+            sharp = point_at(problem, self.point.v, ROBUST)
+            # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
+            near = sharp.value - self.point.value + aim * problem.unit(sharp.value)
+            proved = duality_gap(problem, self.point, tol, sharp.value)
+            if sharp.value < best.value:
+                best = sharp
+            bound = max(bound, sharp.value - (near if math.isnan(proved) else proved))
+            gap = max(best.value - bound, 0.0)
+            closed = gap <= tol * problem.unit(best.value)
+            vanished = epsilon <= 1e-13 * problem.unit(best.value)
+            if closed or vanished or self.ending is not Ending.CONVERGED:
+                break
+            epsilon *= _LESS_SMOOTHING
+        self.point, self.gap = best, math.nan if problem.loss.conjugate is None else gap
+        if closed:
+            self.ending = Ending.CONVERGED
+        elif self.ending in _BY_ITSELF:
+            self.ending = Ending.UNCERTIFIED
+
+    # -- between stages ----------------------------------------------------------------
+
+    @property
+    def allowed(self) -> float:
+        """The gap that is asked for."""
+        return self.tol * self.problem.unit(self.point.value)
+
+    @property
+    def next_to_corner(self) -> bool:
+        """Whether the ball hardly binds: losses that carry weight are almost equal."""
+        worst = self.point.at.worst
+        return worst.alpha < 1e-3 * abs(worst.value)
+
+    def known_gap(self) -> float:
+        """The duality gap at this point."""
+        if self.gap is None:
+            # Who stops the solver does not wait for the best certificate.
+            tol = math.inf if self.ending.asked_for else self.tol
+            self.gap = duality_gap(self.problem, self.point, tol)
+        return self.gap
+
+    def certified(self) -> bool:
+        """Whether no further stage is needed: the gap is small, or the zero model is optimal."""
+        if self.ending.asked_for or self.ending is Ending.UNCERTIFIED:
+            return True
+        if self.ending is Ending.CONVERGED:
+            gap = self.known_gap()
+            if not gap > self.allowed:
+                return not math.isnan(gap)
+        if self.checked is not self.point:
+            self.checked = self.point
+            self.zero_model = corner_of(self.problem, self.point)
+        if self.zero_model is not None:
+            self.ending = Ending.ZERO_MODEL
+        return self.zero_model is not None
+
+    def finalize(self) -> Minimum:
+        """The best point, with what is known of it."""
+        problem, point = self.problem, self.point
+        if self.zero_model is not None:
+            gap, norm, at = self.zero_model
+            return Minimum(
+                problem.zeros(), at.value, gap, norm, self.steps, self.ending, self.direction, at
+            )
+        gap = self.known_gap()
+        if self.ending is Ending.EXHAUSTED:
+            # A few steps may lead up where the robust loss is concerned.
+            zero = point_at(
+                problem, np.zeros_like(point.v), ROBUST, np.zeros(problem.n * problem.m)
+            )
+            if zero.value < point.value:
+                gap, point = max(gap - (point.value - zero.value), 0.0), zero
+        return Minimum(
+            problem.to_model(point.v),
+            point.value,
+            gap,
+            float(np.linalg.norm(point.gradient)),
+            self.steps,
+            self.ending,
+            self.direction,
+            point.at,
+        )
+
+    # -- iterations --------------------------------------------------------------------
+
+    def descend(self, tol: float, limit: int, goal: Goal = ROBUST, quiet: bool = False) -> None:
+        """Iterate to a relative gap of about `tol`, or until so many steps are made in all.
+
+        Ctrl-C ends it too, with what was found so far.
+        """
+        self.gap = None
+        try:
+            self.ending = self._iterate(tol, limit, goal, None if quiet else self.watch)
+        except KeyboardInterrupt:
+            if quiet:
+                raise
+            self.ending = Ending.INTERRUPTED
+
+    def _iterate(self, tol: float, limit: int, goal: Goal, watch: Watch | None) -> Ending:
+        problem, newton = self.problem, self.direction == "newton"
+        memory: Memory = deque(maxlen=_MEMORY)
+        values: deque[float] = deque(maxlen=11)
+        progress = _Progress(problem, newton)
+        told = -1
+        while True:
+            point = self.point
+            values.append(point.value)
+            if watch is not None and told != self.steps:
+                told = self.steps
+                if self._tell(watch, goal):
+                    return Ending.STOPPED
+            if newton:
+                way = newton_direction(problem, point, goal)
+            else:
+                way = lbfgs_direction(point.gradient, memory)
+            slope = float(way @ point.gradient)
+            if not slope < 0.0:
+                memory.clear()
+                way, slope = -point.gradient, -float(point.gradient @ point.gradient)
+            if slope == 0.0 or progress.converged(point, slope, values, bool(memory), tol):
+                return Ending.CONVERGED
+            if self.steps >= limit:
+                return Ending.EXHAUSTED
+            if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
+                return Ending.CONVERGED  # only rounding is left
+            found = search(problem, point, way, slope, goal, scaled=bool(newton or memory))
+            if found is None:
+                if memory:
+                    memory.clear()
+                    continue
+                return Ending.STUCK
+            change, turn = found.v - point.v, found.gradient - point.gradient
+            curvature = float(change @ turn)
+            if curvature > 1e-10 * float(np.linalg.norm(change) * np.linalg.norm(turn)):
+                memory.append((change, turn, curvature))
+            self.point, self.steps = found, self.steps + 1
+
+    def _tell(self, watch: Watch, goal: Goal) -> bool:
+        """Tell the watch about the point; whether it asks to stop."""
+        point = self.point
+        norm, value = float(np.linalg.norm(point.gradient)), point.value
+        if goal.epsilon > 0.0:  # the value without smoothing
+            value += self.problem.evaluate(point.at.scores).value - point.at.value
+        return watch(self.steps, point.v, value, norm)
+
+
+class _Progress:
+    """Whether the gap is estimated to be small enough."""
+
+    def __init__(self, problem: Problem, newton: bool) -> None:
+        self.problem, self.newton = problem, newton
+        # A loss of the library is never negative; one of a user may be.
+        self.bounded = not problem.loss.functions
+        # Where a certificate will decide, one hint is enough.
+        self.decided = newton or has_matrix(problem)
+        self.enough, self.hints = 1 if self.decided else 2, 0
+
+    def converged(
+        self, point: Point, slope: float, values: deque[float], remembers: bool, tol: float
+    ) -> bool:
+        """Half the decrement of Newton's method is the gap, to second order.
+
+        The memory of L-BFGS is a rougher guide, so it may have to say so twice, and the trend must
+        agree.
+        """
+        allowed = tol * self.problem.unit(point.value)
         close = -0.5 * slope <= 0.5 * allowed
-        if not decided:
+        if not self.decided:
             close = close and _to_come(values) <= 0.3 * allowed
-        small = small + 1 if close else 0
-        if not newton and not memory:
+        self.hints = self.hints + 1 if close else 0
+        if not self.newton and not remembers:
             # Nothing is known of the curvature: only a slope that is flat wherever models may be
             # will do.
-            flat = math.sqrt(-slope) * reach(problem, point) <= allowed
-            small = 2 if flat else 0
-        elif not newton and -0.5 * slope <= 1e-3 * allowed:
-            small = 2  # far below what is asked
-        if bounded and point.value <= allowed:
-            small = 2  # no loss is below zero
-        if small >= enough or slope == 0.0:
-            return Ending.CONVERGED
-        if walk.steps >= max_iter:
-            return Ending.EXHAUSTED
-        if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
-            return Ending.CONVERGED  # only rounding is left
-        found = _search(problem, point, way, slope, goal, bool(newton or memory))
-        if found is None:
-            if memory:
-                memory.clear()
-                continue
-            return Ending.STUCK
-        change, turn = found.v - point.v, found.gradient - point.gradient
-        curvature = float(change @ turn)
-        if curvature > 1e-10 * float(np.linalg.norm(change) * np.linalg.norm(turn)):
-            memory.append((change, turn, curvature))
-        walk.point, walk.steps = found, walk.steps + 1
+            flat = math.sqrt(-slope) * reach(self.problem, point) <= allowed
+            self.hints = 2 if flat else 0
+        elif not self.newton and -0.5 * slope <= 1e-3 * allowed:
+            self.hints = 2  # far below what is asked
+        if self.bounded and point.value <= allowed:
+            self.hints = 2  # no loss is below zero
+        return self.hints >= self.enough
 
 
 def _to_come(values: deque[float]) -> float:
@@ -403,103 +407,3 @@ def _to_come(values: deque[float]) -> float:
         return 0.6 * (values[-6] - values[-1]) if len(values) > 5 else 0.0
     before, last = values[0] - values[5], values[5] - values[10]
     return max(last * last / (before - last), 0.3 * last) if last < before else math.inf
-
-
-def _search(
-    problem: Problem, point: Point, way: Array, slope: float, goal: Goal, scaled: bool
-) -> Point | None:
-    """A step that decreases the value enough and flattens the slope (weak Wolfe conditions).
-
-    Bisection between a step that is too long and one that is too short; it also works at
-    corners of the robust loss.
-    """
-    moved = problem.scores(problem.to_model(way))  # how the scores change along the way
-    step = 1.0
-    if not scaled:
-        step = min(1.0, problem.breadth / max(float(np.linalg.norm(way)), 1e-300))
-    low, high = 0.0, math.inf
-    best: tuple[Array, Evaluation] | None = None
-    for _ in range(50):
-        v = point.v + step * way
-        scores = step * moved
-        scores += point.at.scores
-        at = problem.evaluate_or_none(scores, *goal)
-        if at is None or not _value(problem, v, at) <= point.value + 1e-4 * step * slope:
-            high = step
-        else:
-            best = (v, at)
-            along = _directional(problem, at, moved) + float(problem.penalty @ (v * way))
-            if along >= 0.9 * slope:
-                break
-            low = step
-        step = 0.5 * (low + high) if high < math.inf else 2.0 * step
-        if high - low <= 1e-14 * step:
-            break
-    return None if best is None else _arrive(problem, *best)
-
-
-def _directional(problem: Problem, at: Evaluation, moved: Array) -> float:
-    each = at.slopes * moved
-    if problem.m > 1:
-        each = each.reshape(-1, problem.m).sum(axis=1)
-    return float(at.worst.weights @ each)
-
-
-# -- directions ------------------------------------------------------------------------
-
-
-def _lbfgs_direction(gradient: Array, memory: Memory) -> Array:
-    """−H g by the two-loop recursion."""
-    q = -gradient
-    if not memory:
-        return q
-    factors, buffer = [], np.empty_like(q)
-    for change, turn, curvature in reversed(memory):
-        a = float(change @ q) / curvature
-        q -= np.multiply(turn, a, out=buffer)
-        factors.append(a)
-    change, turn, curvature = memory[-1]
-    q *= curvature / float(turn @ turn)
-    for (change, turn, curvature), a in zip(memory, reversed(factors), strict=True):
-        q += np.multiply(change, a - float(turn @ q) / curvature, out=buffer)
-    return q
-
-
-def _newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
-    """−H⁻¹ g with the Hessian of the robust loss,
-
-    X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,   J the gradients of what the ball moves.
-    """
-    at, worst, groups = point.at, point.at.worst, problem.groups
-    curve = problem.loss.bends(at.scores, problem.y, problem.threads)
-    if goal.plain or problem.plain:
-        hessian, _ = problem.gram(worst.weights * curve)
-    elif groups is not None:
-        alpha, losses = _floored(worst), groups.means(at.losses)
-        bend = at.bend or bend_of(
-            problem.divergence, losses, at.shares, groups.shares, alpha, worst.lam, both=True
-        )
-        hessian, _ = problem.gram(worst.weights * curve)
-        means = problem.group_gradients(at)
-        sides = means.T @ bend.columns
-        hessian += (means.T * bend.v) @ means - sides @ bend.inner @ sides.T
-    elif at.bend is not None:
-        h = worst.weights * curve + at.bend.v * at.slopes**2
-        hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
-        hessian -= sides @ at.bend.inner @ sides.T
-    else:  # the same without arrays in between
-        out, multipliers = np.empty((3, problem.n)), (_floored(worst), worst.lam)
-        losses, derivatives = (at.losses, problem.weights), (at.slopes, curve)
-        m = _core.second_order(
-            problem.divergence.core, losses, worst.weights, multipliers, derivatives, out,
-            problem.threads,
-        )  # fmt: skip
-        hessian, sides = problem.gram(*out)
-        hessian -= sides @ inverse_of(*m) @ sides.T
-    hessian[np.diag_indices_from(hessian)] += problem.penalty
-    return -solve_spd(hessian, point.gradient)
-
-
-def _floored(worst: WorstCase) -> float:
-    """α, or a little of the value: next to a corner it vanishes, and the Hessian with it."""
-    return max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))

@@ -27,8 +27,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 from drolearn._solvers.descent import Constant, Decay, Step
+from drolearn._solvers.directions import can_newton, lacks_for_newton
 from drolearn._solvers.draws import Fixed, Full, Growing, Method, Multilevel
-from drolearn._solvers.exact import can_newton, lacks_for_newton
 from drolearn._solvers.problem import Problem
 from drolearn._validation import as_count, did_you_mean
 
