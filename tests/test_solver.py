@@ -658,3 +658,20 @@ def test_stays_end_at_whole_sample_counts():
     y = np.where(X[:, 0] + rng.standard_normal(2000) > 0, 1, -1)
     found = solve(X, y, solver=SGD(batch_size=16), max_iter=1300, tol=None, random_state=0)
     assert found.passes >= 1300
+
+
+@pytest.mark.parametrize("order", ["random", "sorted", "rare"])
+@pytest.mark.parametrize("solver", ["exact", "lbfgs", "newton"])
+def test_a_start_on_some_of_the_rows_leads_to_the_same_optimum(order, solver):
+    """Many rows: solvers start on a sixteenth and a quarter of them."""
+    X, y = classes(40_000, 4, flips=0.1)
+    if order == "sorted":
+        rows = np.argsort(y, kind="stable")
+        X, y = X[rows], y[rows]
+    elif order == "rare":  # some of the rows may not have both classes
+        y = np.where(np.arange(y.size) < 5, 1, -1)
+    many = solve(X, y, l2=1e-3, solver=solver, tol=1e-9)
+    there = solve(X, y, l2=1e-3, solver=solver, tol=1e-9, start=np.full(5, 1e-3))
+    assert many.converged, many.status
+    assert many.value == pytest.approx(there.value, rel=1e-8)
+    np.testing.assert_allclose(many.theta, there.theta, atol=1e-3)

@@ -17,7 +17,8 @@ from drolearn._solvers.problem import Evaluation, Problem
 
 __all__ = [
     "ROBUST",
-    "Goal", "Memory", "can_newton", "has_matrix", "lacks_for_newton", "lbfgs_direction",
+    "Goal", "Memory",
+    "arrive", "can_newton", "has_matrix", "lacks_for_newton", "lbfgs_direction",
     "newton_cost", "newton_direction", "point_at", "search",
 ]  # fmt: skip
 
@@ -42,10 +43,11 @@ def point_at(problem: Problem, v: Array, goal: Goal, scores: Array | None = None
     """Value and gradient at v, in scaled coordinates."""
     if scores is None:
         scores = problem.scores(problem.to_model(v))
-    return _arrive(problem, v, problem.evaluate(scores, *goal))
+    return arrive(problem, v, problem.evaluate(scores, *goal))
 
 
-def _arrive(problem: Problem, v: Array, at: Evaluation) -> Point:
+def arrive(problem: Problem, v: Array, at: Evaluation) -> Point:
+    """The point of an evaluation, with its gradient."""
     gradient = problem.scaled_gradient(problem.gradient(at)) + problem.penalty * v
     return Point(v, at, _value(problem, v, at), gradient)
 
@@ -87,7 +89,7 @@ def search(
         step = 0.5 * (low + high) if high < math.inf else 2.0 * step
         if high - low <= 1e-14 * step:
             break
-    return None if best is None else _arrive(problem, *best)
+    return None if best is None else arrive(problem, *best)
 
 
 def _directional(problem: Problem, at: Evaluation, moved: Array) -> float:

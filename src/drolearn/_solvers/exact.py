@@ -29,6 +29,7 @@ from drolearn._solvers.directions import (
     ROBUST,
     Goal,
     Memory,
+    arrive,
     can_newton,
     has_matrix,
     lbfgs_direction,
@@ -38,7 +39,7 @@ from drolearn._solvers.directions import (
     search,
 )
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.problem import Evaluation, Problem, some_rows
 
 __all__ = ["Minimum", "minimise"]
 
@@ -49,6 +50,14 @@ Watch = Callable[[int, Array, float, float], bool]
 _MEMORY = 10
 # Endings that the solver came to by itself, with iterations left.
 _BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
+# Shares of the rows on which a warm start is found, how closely, and in how many steps.
+_SHARES = (16, 4)
+_ROUGH = 0.05
+_FEW_STEPS = 20
+# L-BFGS solves well-conditioned problems to a usual tolerance in fewer steps than this.
+_WELL_CONDITIONED = 16
+# Steps of Newton's method that cost less than so many of L-BFGS are cheap.
+_CHEAP = 4.0
 # L-BFGS makes as many steps as this many of Newton's would cost, before those take over.
 _PATIENCE = 4.0
 _LEAST_PATIENCE = 20
@@ -120,6 +129,8 @@ class _Solve:
         self.steps, self.ending = 0, Ending.STOPPED
         self.gap: float | None = None  # None: not computed at this point
         self.zero_model: Corner | None = None
+        self.carried: Memory | None = None  # what L-BFGS remembers of a part of the rows
+        self.last_memory: Memory | None = None
         self.checked: Point | None = None  # the point at which the zero model was looked at
 
     def run(self, start: Array) -> Minimum:
@@ -134,22 +145,83 @@ class _Solve:
     # -- stages ------------------------------------------------------------------------
 
     def setup(self, v: Array) -> None:
-        """A start away from the zero model: a few steps of the plain mean.
+        """Where to start from: v, a solution on some of the rows, or a few steps from zero."""
+        if np.any(v):
+            self.point = point_at(self.problem, v, ROBUST)
+        elif not self.warm_start():
+            self.leave_zero()
+        self.v_start = self.point.v
+
+    def leave_zero(self) -> None:
+        """A few steps of the plain mean away from the zero model.
 
         Where all losses are equal the robust loss has a corner, which quasi-Newton methods do
         not leave.
         """
         problem = self.problem
-        zero = None if np.any(v) else np.zeros(problem.n * problem.m)
-        if zero is None or problem.plain:
-            self.point = point_at(problem, v, ROBUST, zero)
-        else:
-            plain = Goal(plain=True)
-            self.point = point_at(problem, v, plain, zero)
-            few = min(2 if self.direction == "newton" else 4, self.max_iter)
-            self.descend(1e-2, few, plain, quiet=True)
-            self.point = point_at(problem, self.point.v, ROBUST, self.point.at.scores)
-        self.v_start = self.point.v
+        v, scores = np.zeros(problem.size), np.zeros(problem.n * problem.m)
+        if problem.plain:
+            self.point = point_at(problem, v, ROBUST, scores)
+            return
+        plain = Goal(plain=True)
+        self.point = point_at(problem, v, plain, scores)
+        few = min(2 if self.direction == "newton" else 4, self.max_iter)
+        self.descend(1e-2, few, plain, quiet=True)
+        self.point = point_at(problem, self.point.v, ROBUST, self.point.at.scores)
+
+    def warm_start(self) -> bool:
+        """Start from a solution on a sixteenth of the rows, and on a quarter of them.
+
+        If L-BFGS finds the first one soon, the problem is well conditioned: L-BFGS goes on with all
+        rows and with its memory, as all rows have about the same curvature.  Otherwise Newton's
+        method does the rest, where its steps are cheap.  Returns False where rows are few or where
+        this leads nowhere.
+        """
+        problem = self.problem
+        sizes = [problem.n // share for share in _SHARES]
+        if problem.groups is not None or sizes[0] < max(2000, 20 * (problem.d + 1)):
+            return False
+        solve = self.on_some_rows(sizes[0])
+        if solve is None:
+            return False
+        solve.leave_zero()
+        if self.direction == "lbfgs":
+            solve.descend(self.tol, _WELL_CONDITIONED, quiet=True)
+        if solve.ending is not Ending.CONVERGED or self.direction == "newton":
+            if not can_newton(problem) or newton_cost(problem) > _CHEAP:
+                return False
+            if self.direction == "lbfgs" and not self.may_switch:
+                return False
+            solve.direction = "newton"
+            solve.descend(solve.tol, _FEW_STEPS, quiet=True)
+            if solve.leads_nowhere:
+                return False
+            before, solve = solve, self.on_some_rows(sizes[1])
+            if solve is None:
+                return False
+            solve.direction, solve.point = "newton", point_at(solve.problem, before.point.v, ROBUST)
+            solve.descend(solve.tol, _FEW_STEPS, quiet=True)
+        at = problem.evaluate_or_none(problem.scores(problem.to_model(solve.point.v)))
+        if solve.leads_nowhere or at is None or at.value >= 0.995 * problem.level:
+            return False
+        self.point, self.direction = arrive(problem, solve.point.v, at), solve.direction
+        self.carried = solve.last_memory
+        return True
+
+    def on_some_rows(self, size: int) -> _Solve | None:
+        """The same on some rows, to the accuracy that these have; None if labels are missing."""
+        problem = self.problem
+        part = problem.subset(some_rows(problem.n, size))
+        if not _has_all_labels(part, problem):
+            return None
+        # Some rows differ from all by about d/size, relatively.
+        rough = max(self.tol, _ROUGH * (problem.d + 1) / size)
+        return _Solve(part, "lbfgs", rough, _FEW_STEPS, lambda *_: False)
+
+    @property
+    def leads_nowhere(self) -> bool:
+        """Whether the zero model may be the optimum: other stages look into that."""
+        return self.next_to_corner or self.point.value >= 0.995 * self.problem.level
 
     def first(self) -> None:
         """L-BFGS, or Newton's method if that was asked for."""
@@ -316,7 +388,8 @@ class _Solve:
 
     def _iterate(self, tol: float, limit: int, goal: Goal, watch: Watch | None) -> Ending:
         problem, newton = self.problem, self.direction == "newton"
-        memory: Memory = deque(maxlen=_MEMORY)
+        memory: Memory = self.carried if self.carried is not None else deque(maxlen=_MEMORY)
+        self.carried, self.last_memory = None, memory
         values: deque[float] = deque(maxlen=11)
         progress = _Progress(problem, newton)
         told = -1
@@ -348,6 +421,9 @@ class _Solve:
                     continue
                 return Ending.STUCK
             change, turn = found.v - point.v, found.gradient - point.gradient
+            if newton and progress.foreseen(point, slope, np.array_equal(change, way), tol):
+                self.point, self.steps = found, self.steps + 1
+                return Ending.CONVERGED
             curvature = float(change @ turn)
             if curvature > 1e-10 * float(np.linalg.norm(change) * np.linalg.norm(turn)):
                 memory.append((change, turn, curvature))
@@ -372,6 +448,20 @@ class _Progress:
         # Where a certificate will decide, one hint is enough.
         self.decided = newton or has_matrix(problem)
         self.enough, self.hints = 1 if self.decided else 2, 0
+        self.before = 1.0  # the relative gap of the step before, to second order
+
+    def foreseen(self, point: Point, slope: float, whole: bool, tol: float) -> bool:
+        """Whether a step of Newton's method has led close enough, without another matrix.
+
+        Near the optimum gaps fall as gap ← c · gap², with c as in the step before.  The certificate
+        decides whether that was right.
+        """
+        unit = self.problem.unit(point.value)
+        before, self.before = self.before, -0.5 * slope / unit
+        if not whole or not 0.0 < self.before < before:
+            return False
+        rate = max(self.before / before**2, 1.0)
+        return rate * self.before**2 <= 0.1 * tol
 
     def converged(
         self, point: Point, slope: float, values: deque[float], remembers: bool, tol: float
@@ -396,6 +486,15 @@ class _Progress:
         if self.bounded and point.value <= allowed:
             self.hints = 2  # no loss is below zero
         return self.hints >= self.enough
+
+
+def _has_all_labels(part: Problem, whole: Problem) -> bool:
+    """Whether some rows have weight, and all classes that there are."""
+    if part.weights is not None and not part.weights.any():
+        return False
+    if whole.loss.of == "residual":
+        return True
+    return np.unique(part.y).size == np.unique(whole.y).size
 
 
 def _to_come(values: deque[float]) -> float:
