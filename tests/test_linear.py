@@ -44,6 +44,7 @@ from drolearn import (
     RobustClassifierCV,
     RobustRegressor,
     RobustRegressorCV,
+    solve,
     worst_case,
 )
 
@@ -887,11 +888,11 @@ def test_bad_data(binary, data):
         RobustClassifier().fit(X, y).losses(X, np.full(600, "perhaps"))
     with pytest.raises(ValueError, match="group of each of the 600 rows"):
         RobustClassifier().fit(X, y, groups=[1, 2])
-    with pytest.raises(ValueError, match="must not hold NaN"):
+    with pytest.raises(ValueError, match="must not hold missing values"):
         RobustClassifier().fit(X, y, groups=np.full(600, np.nan))
     with pytest.raises(ValueError, match="all strings or all numbers"):
-        RobustClassifier().fit(X, y, groups=np.array(["a", None] * 300, dtype=object))
-    with pytest.raises(ValueError, match="must not hold NaN"):
+        RobustClassifier().fit(X, y, groups=np.array(["a", 1] * 300, dtype=object))
+    with pytest.raises(ValueError, match="must not hold missing values"):
         RobustClassifier().fit(X, y, groups=np.array([np.nan, 1.0] * 300, dtype=object))
     with pytest.raises(ValueError, match="group of each of the 600 rows"):
         RobustClassifier().fit(X, y, groups=np.zeros((600, 2)))
@@ -931,3 +932,18 @@ def test_bad_paths(binary):
     lonely[0] = "perhaps"
     with pytest.raises(ValueError, match="trains without"):
         RobustClassifierCV([0.1], cv=KFold(3)).fit(X, lonely)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT], ids=repr)
+def test_missing_names_are_named(binary, missing):
+    X, y = binary
+    groups = np.array(["a", "b"] * 300, dtype=object)
+    groups[7] = missing
+    with pytest.raises(ValueError, match="'groups' parameter must not hold missing values"):
+        RobustClassifier().fit(X, y, groups=groups)
+    labels = np.asarray(y, dtype=object)
+    labels[7] = missing
+    with pytest.raises(ValueError, match="'y' parameter must not hold missing values"):
+        RobustClassifier().fit(X, labels)
+    with pytest.raises(ValueError, match=r"'y' parameter must not hold missing values"):
+        solve(X, labels)

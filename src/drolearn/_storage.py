@@ -15,23 +15,16 @@ __all__ = ["alone", "replacing"]
 
 @contextmanager
 def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Be the only process that works in a folder; the system lets go when it ends, however."""
-    lock = Path(folder) / ".lock"
-    with lock.open("ab") as file:
-        try:
-            if os.name == "nt":  # pragma: no cover
-                import msvcrt
+    """Be the only process that works in a folder; the lock ends with the process, however."""
+    from filelock import FileLock, Timeout
 
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-            else:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BlockingIOError(
-                f"Another process is at work in {folder}: wait for it, or choose another folder."
-            ) from error
-        yield
+    try:
+        with FileLock(Path(folder) / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise BlockingIOError(
+            f"Another process is at work in {folder}: wait for it, or choose another folder."
+        ) from error
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = [
     "as_weights",
     "did_you_mean",
     "distinct",
+    "refuse_missing",
     "thread_count",
 ]
 
@@ -161,13 +162,35 @@ def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64
             f"The 'groups' parameter must name the group of each of the {n} rows. "
             f"Got an array of shape {given.shape} instead."
         )
-    # What is not equal to itself is not a number, not a time, or missing.
-    if (given.dtype.kind == "f" and not np.isfinite(given).all()) or np.any(given != given):
+    if (given.dtype.kind == "f" and not np.isfinite(given).all()) or _has_missing(given):
         raise ValueError(
-            "The 'groups' parameter must not hold NaN or infinity: give rows of unknown groups a "
-            "name of their own."
+            "The 'groups' parameter must not hold missing values or infinity: give rows of unknown "
+            "groups a name of their own."
         )
     return distinct("groups", given)
+
+
+def refuse_missing(parameter: str, values: NDArray[Any]) -> None:
+    """Refuse names of which some are missing."""
+    if _has_missing(values):
+        count = sum(_has_missing(values[i : i + 1]) for i in range(values.size))
+        raise ValueError(
+            f"The '{parameter}' parameter must not hold missing values. Got {count} of them."
+        )
+
+
+def _has_missing(values: NDArray[Any]) -> bool:
+    """Whether some values are missing: not equal to themselves (NaN, NaT), None or pandas.NA."""
+    if values.dtype.kind != "O":
+        return bool(np.any(values != values))
+
+    def missing(value: Any) -> bool:
+        try:
+            return value is None or bool(value != value)
+        except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
+            return True
+
+    return any(map(missing, values))
 
 
 def distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -175,6 +198,7 @@ def distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArra
 
     Looking places up is several times as fast as the sort of `np.unique(return_inverse=True)`.
     """
+    refuse_missing(parameter, values)
     try:
         classes = np.unique(values)
         return classes, np.searchsorted(classes, values)

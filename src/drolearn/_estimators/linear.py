@@ -42,7 +42,7 @@ from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import Solution, Watch, run
 from drolearn._solvers.solvers import NAMES as SOLVERS
 from drolearn._solvers.solvers import Solver
-from drolearn._validation import as_groups, as_weights, distinct
+from drolearn._validation import as_groups, as_weights, distinct, refuse_missing
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.loss import Loss, as_loss
 
@@ -486,6 +486,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         return self._fit(self._prepare(X, y, sample_weight), groups, self.rho)
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
+        if y is not None and np.asarray(y).dtype.kind == "O":  # scikit-learn fails on pandas.NA
+            refuse_missing("y", np.asarray(y).ravel())
         X, y = validate_data(self, X, y, **_KINDS)
         check_classification_targets(y)
         self.classes_, places = distinct("y", y)
