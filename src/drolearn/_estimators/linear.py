@@ -486,8 +486,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         return self._fit(self._prepare(X, y, sample_weight), groups, self.rho)
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> Data:
-        if y is not None and np.asarray(y).dtype.kind == "O":  # scikit-learn fails on pandas.NA
-            refuse_missing("y", np.asarray(y).ravel())
+        _refuse_missing_labels(y)
         X, y = validate_data(self, X, y, **_KINDS)
         check_classification_targets(y)
         self.classes_, places = distinct("y", y)
@@ -681,6 +680,12 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     def predict(self, X: Any) -> NDArray[Any]:
         """The expected number of each row."""
         return self._scores(X)
+
+
+def _refuse_missing_labels(y: Any) -> None:
+    """scikit-learn fails on pandas.NA and None, in words that do not help."""
+    if y is not None and np.asarray(y).dtype.kind == "O":
+        refuse_missing("y", np.asarray(y).ravel())
 
 
 def _as_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:
