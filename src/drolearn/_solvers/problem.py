@@ -11,6 +11,7 @@ in shares then weigh alike, and no copy of the data is made.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -422,11 +423,7 @@ class Problem:
         if self.threads == 1 or slabs == 1:
             yield from map(work, range(slabs))
             return
-        pool = ThreadPoolExecutor(self.threads)
-        try:
-            yield from pool.map(work, range(slabs))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        yield from _pool(self.threads).map(work, range(slabs))
 
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u that is zero where h is.
@@ -468,6 +465,19 @@ def _powers_of_two(scale: Array) -> Array:
     rounded = np.zeros_like(scale)
     rounded[held] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
     return rounded
+
+
+# Pools are never collected: Python drops what a signal handler raises while it collects one.
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """A pool of so many threads."""
+    if threads not in _pools:
+        _pools[threads] = ThreadPoolExecutor(threads)
+    return _pools[threads]
 
 
 def some_rows(n: int, count: int) -> NDArray[np.int64]:
