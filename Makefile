@@ -1,47 +1,56 @@
-# drolearn: `make demo` shows what it does, `make test` checks that it does it.
-# Both create .venv when there is none and reuse it as long as nothing it depends on changed.
+# drolearn: `make demo` shows what the library does, `make test` runs all tests.
+# Both create .venv if it does not exist, and update it when its requirements change.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+OLDEST := .venv-oldest
+QUIET := --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python -m pip install $(QUIET) -c constraints.txt
 
-# The core is compiled here when a file of it changed, and not when it is imported
-# (editable.rebuild): tests import the package in many processes, each of which would call CMake,
-# wait for the others, and fail where it may not write. Build tools come from .venv and objects stay
-# in .venv/build, so that only what changed is compiled. Compilers are heard only if they fail; what
-# CMake found out is forgotten then.
+# `$(call build,pip command,what to build)` compiles the core. Make does this when a file of the core
+# changed. Compiling on import (editable.rebuild) does not work here: tests import the package in many
+# processes, each of which would call CMake, wait for the others, and fail on read-only folders. Build
+# tools come from .venv and objects stay in .venv/build, so only changed files are compiled. Compiler
+# output is shown only if the build fails; the cache of CMake is then deleted.
 CORE := CMakeLists.txt tools/compiler.py $(wildcard src/core/*)
-define install
+define build
 @cxx=$$($(BIN)/python tools/compiler.py) && \
 CXX="$$cxx" SKBUILD_BUILD_DIR="$(abspath $(VENV))/build/$$(basename "$$cxx")" \
-$(INSTALL) --no-build-isolation -e $(1) || { rm -f $(VENV)/build/*/CMakeCache.txt; exit 1; }
+$(1) --no-build-isolation $(2) || { rm -f $(VENV)/build/*/CMakeCache.txt; exit 1; }
 endef
 
-# How tests share the processors; those that start processes of their own are in one group.
+# Tests run on all processors; tests that start processes themselves are in one xdist group.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
 # The tests that reach all of the core.
 SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_loss.py \
   tests/test_threads.py
 
-# Data sets that are not part of the package; tests that need one skip where it is absent.
+# Data sets that are not part of the package; tests that need them are skipped without them.
 ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test lint format stubs sanitize wheel bench paper clean
+.PHONY: demo test test-oldest coverage lint format stubs sanitize wheel bench paper clean
 .NOTPARALLEL:
 
-demo: $(VENV)/.demo  ## stress a model on real data: a table and demo.png
+demo: $(VENV)/.demo  ## the worst case of a model on real data: a table and demo.png
 	@echo "Running examples/demo.py"
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest $(PYTEST)
 
-lint: $(VENV)/.dev  ## style, types and the import contract
+test-oldest: $(OLDEST)/.installed  ## tests of core and estimators with the oldest dependencies
+	$(OLDEST)/bin/python -m pytest $(PYTEST) @tools/oldest-tests.txt
+
+coverage: $(VENV)/.dev  ## all tests, and which lines of the Python code they run
+	$(BIN)/python -m pytest $(PYTEST) --cov --cov-report term:skip-covered
+
+lint: $(VENV)/.dev  ## style, spelling, types and the import contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/clang-format --dry-run -Werror $(wildcard src/core/*)
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/pyright
@@ -55,7 +64,7 @@ format: $(VENV)/.dev
 stubs: $(VENV)/.dev  ## rewrite src/drolearn/_core.pyi, the types of the core
 	$(BIN)/python tools/stubs.py
 
-sanitize: $(VENV)/.dev  ## tests of the core with checks of every access to memory (needs g++)
+sanitize: $(VENV)/.dev  ## tests of the core under the address and undefined behaviour sanitizers (needs g++)
 	@tools/sanitize/run $(BIN)/python $(PYTEST) $(SANITIZED)
 
 wheel: $(VENV)/.tools  ## a wheel in dist, tried in an empty environment
@@ -64,31 +73,53 @@ wheel: $(VENV)/.tools  ## a wheel in dist, tried in an empty environment
 bench: $(VENV)/.dev  ## measure speed; rewrites benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
 
-paper: $(VENV)/.dev  ## the paper's tables and figures (about an hour); goes on where it was stopped
+paper: $(VENV)/.dev  ## the paper's tables and figures (about an hour); resumes after a stop
 	$(BIN)/drolearn reproduce all --out results/paper --page docs/paper.md
 
 $(VENV)/bin/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-# scikit-build-core tells what else it needs: CMake and ninja, where the system's are too old.
+# scikit-build-core also needs CMake and ninja, unless the system's are new enough.
 $(VENV)/.tools: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "Installing what builds the core into $(VENV)"
+	@echo "Installing build tools into $(VENV)"
 	@$(INSTALL) nanobind scikit-build-core
 	@$(INSTALL) scikit-build-core $$($(BIN)/python -c \
 	  'from scikit_build_core.build import *; print(*get_requires_for_build_editable())')
 	@touch $@
 
-$(VENV)/.demo: $(CORE) pyproject.toml constraints.txt $(VENV)/.tools
+# The list of modules. An editable installation finds only modules that existed when it was made, so it
+# is repeated when a module is added or removed.
+$(VENV)/.modules: FORCE | $(VENV)/bin/python
+	@find src/drolearn -name '*.py' | LC_ALL=C sort >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+FORCE:
+
+$(VENV)/.demo: $(CORE) pyproject.toml constraints.txt $(VENV)/.modules $(VENV)/.tools
 	@echo "Installing drolearn and what the demo needs into $(VENV), compiling the core (two minutes or so)"
-	$(call install,'.[demo]')
+	$(call build,$(INSTALL),-e '.[demo]')
 	@touch $@
 
-$(VENV)/.dev: $(CORE) pyproject.toml constraints.txt $(VENV)/.tools
+$(VENV)/.dev: $(CORE) pyproject.toml constraints.txt $(VENV)/.modules $(VENV)/.tools
 	@echo "Installing drolearn and what tests and checks need into $(VENV), compiling the core (some minutes)"
-	$(call install,'.[dev]')
+	$(call build,$(INSTALL),-e '.[dev]')
 	@touch $@ $(VENV)/.demo
 
+# The wheel is built in .venv, where the core is compiled already, and installed together with the
+# oldest dependencies. pip would keep an installed wheel of the same version.
+$(OLDEST)/.installed: $(CORE) $(shell find src/drolearn -type f -not -name '*.pyc') pyproject.toml \
+  constraints-oldest.txt $(VENV)/.modules $(VENV)/.tools
+	@echo "Installing drolearn and its oldest dependencies into $(OLDEST)"
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@echo '*' >$(OLDEST)/.gitignore
+	@rm -rf $(OLDEST)/wheel
+	$(call build,$(BIN)/python -m pip wheel $(QUIET),--no-deps -w $(OLDEST)/wheel .)
+	@$(OLDEST)/bin/python -m pip install $(QUIET) --no-deps --force-reinstall $(OLDEST)/wheel/*.whl
+	@$(OLDEST)/bin/python -m pip install $(QUIET) -c constraints-oldest.txt \
+	  "$$(echo $(OLDEST)/wheel/*.whl)[test]"
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist demo.png .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	rm -rf $(VENV) $(OLDEST) build dist demo.png .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,4 +1,8 @@
-"""Measure, then write the page: all of it, or the parts that are named."""
+"""Run the benchmarks and write the documentation pages made from their results.
+
+python -m benchmarks                    # everything
+python -m benchmarks worst_case profile # some parts
+"""
 
 import sys
 
@@ -26,6 +30,10 @@ PARTS = {
     "profile": profile,
     "taming": taming,
 }
-for name in sys.argv[1:] or PARTS:
+names = sys.argv[1:] or list(PARTS)
+unknown = [name for name in names if name not in PARTS]
+if unknown:
+    raise SystemExit(f"No benchmark is called {unknown[0]!r}. Use some of {', '.join(PARTS)}.")
+for name in names:
     PARTS[name].main()
 report.main()

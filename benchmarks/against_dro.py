@@ -1,6 +1,6 @@
-"""Against the `dro` library's χ² model on the same problem.
+"""drolearn against the χ² model of the `dro` library on the same problem.
 
-`dro` asks for torch, xgboost and more; only its linear model is needed here:
+`dro` depends on torch, xgboost and more. Only its linear model is needed here:
 
     pip install --no-deps --target FOLDER dro==0.4.3
     DRO_FOLDER=FOLDER python -m benchmarks against_dro
@@ -17,19 +17,20 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.exact_fits import synthetic
 from benchmarks.machine import save
-from benchmarks.training import robust, synthetic
+from benchmarks.training import robust
 from benchmarks.worst_case import row
 from drolearn import solve
 
 
 def main() -> None:
-    """One fit of `dro`, some of ours."""
+    """Time one fit of `dro` and the median of 15 fits of drolearn."""
     folder = os.environ.get("DRO_FOLDER")
     if not folder:
-        print("against_dro: set DRO_FOLDER to measure this; the stored result stays.")
+        print("against_dro: skipped, the stored result is kept. Set DRO_FOLDER to measure it.")
         return
-    for name in ("dro", "dro.linear_model"):  # packages without running their __init__
+    for name in ("dro", "dro.linear_model"):  # import without running __init__
         package = types.ModuleType(name)
         package.__path__ = [str(Path(folder, *name.split(".")))]
         sys.modules[name] = package
@@ -40,16 +41,16 @@ def main() -> None:
     began = time.perf_counter()
     model.fit(X, y)
     theirs = time.perf_counter() - began
-    found = solve(X, y, rho=rho, tol=1e-6)
+    solution = solve(X, y, rho=rho, tol=1e-6)
     times = []
     for _ in range(15):
         began = time.perf_counter()
         solve(X, y, rho=rho, tol=1e-6)
         times.append(time.perf_counter() - began)
     ours = float(np.median(times))
-    # Their radius means what it means there: what counts is the robust loss of both models.
+    # `dro` may define the radius differently, so compare the robust losses of the two models.
     other = robust(X, y, np.append(np.ravel(model.theta), model.b), rho)
-    note = f"{theirs:.1f} s; robust loss {other:.6f}, ours {found.value:.6f}"
+    note = f"{theirs:.1f} s; robust loss {other:.6f}, drolearn {solution.value:.6f}"
     save(
         "against_dro",
         [row("dro 0.4.3, χ², 32,000 × 50", "drolearn", theirs / ours, "≥ 400 ×", note)],

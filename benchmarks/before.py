@@ -1,10 +1,10 @@
-"""The core against the numba kernels it replaced: two worktrees, one run, one thread on both sides.
+"""The C++ core against the numba kernels that it replaced, with one thread each.
 
     git worktree add ../before 0b85624                # the last commit with numba
     python -m benchmarks.before ../before             # with numba installed
 
-Both sides run in processes of their own that take turns, task by task; each time is the fastest of
-several, as noise only adds to it.
+Each version runs in a separate process, and the two alternate task by task. Times are minima over
+several runs, because noise only adds time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.worst_case import Row, row
 
 HERE = Path(__file__).parents[1]
 
-# Runs in both worktrees: reads the name of a task, answers with its fastest time in seconds.
+# Runs in both worktrees. Reads the name of a task and prints its fastest time in seconds.
 _WORKER = """
 import sys, time, warnings
 import numpy as np
@@ -45,10 +45,12 @@ three = np.argmax(X[:, :3] + rng.standard_normal((32_000, 3)), axis=1)
 named = {name: name for name in NAMES}
 named |= {"cressie-read 3": CressieRead(3), "cressie-read 1.2": CressieRead(1.2)}
 tasks = {}
-for name, kind in named.items():
+for name, divergence in named.items():
     for label, base in (("", None), (", weighted", weights)):
-        tasks[f"{name}, 10⁶ losses{label}"] = lambda k=kind, b=base: worst_case(million, 0.1, k, b)
-    tasks[f"{name}, 2,000 × 10 losses"] = lambda k=kind: [worst_case(b, 0.1, k) for b in blocks]
+        tasks[f"{name}, 10⁶ losses{label}"] = lambda k=divergence, b=base: worst_case(
+            million, 0.1, k, b)
+    tasks[f"{name}, 2,000 × 10 losses"] = lambda k=divergence: [
+        worst_case(b, 0.1, k) for b in blocks]
 tasks["chi2, 10⁶ losses, ρ = 10"] = lambda: worst_case(million, 10.0)
 drawn = {"tol": None, "random_state": 0}
 for solver in ("lbfgs", "newton"):
@@ -75,17 +77,17 @@ for line in sys.stdin:
     print(min(times), flush=True)
 """
 _NAMES = ("chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon", "total-variation", "cvar")
-# Goals of single rows; all others may take 1.1 times as long as before.
+# Goals of individual tasks; for all others the goal is at most 1.1 times the old time.
 _GOALS = {"chi2, 2,000 × 10 losses": "≤ 0.3", "kl, 2,000 × 10 losses": "≤ 0.4"}
 
 
 class Side:
-    """One of the two worktrees, in a process of its own."""
+    """A process that runs the tasks with the package of one worktree."""
 
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"}
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        # The package of the folder must win over an editable installation of this one.
+        # Import the package from the folder, not from the editable installation of this one.
         plain = (
             "import sys; sys.meta_path = [f for f in sys.meta_path if hasattr(f, '__self__') or "
         )
@@ -94,14 +96,16 @@ class Side:
         self.process = subprocess.Popen([sys.executable, "-c", program], env=environment, **pipes)
         self.package, *self.tasks = self._read().split("|")
         if not self.package.startswith(str(folder)):
-            raise RuntimeError(f"{self.package} is not in {folder}.")
+            raise RuntimeError(
+                f"Imported {self.package}, which is not in {folder}: check PYTHONPATH."
+            )
 
     def _read(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def seconds(self, task: str) -> float:
-        """The fastest time of a task."""
+        """Return the fastest time of a task."""
         assert self.process.stdin is not None
         self.process.stdin.write(task + "\n")
         self.process.stdin.flush()
@@ -109,7 +113,7 @@ class Side:
 
 
 def main(folder: str, rounds: str = "5") -> None:
-    """Compare with the worktree in a folder."""
+    """Compare this worktree with the one in `folder` and write results/before.json."""
     before, after = Side(Path(folder).resolve()), Side(HERE)
     rows: list[Row] = []
     for task in after.tasks:
@@ -121,7 +125,7 @@ def main(folder: str, rounds: str = "5") -> None:
         ["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True
     ).stdout.strip()
     save("before", rows, before=commit)
-    print(json.dumps({"slowest": max(found["ratio"] for found in rows)}))
+    print(json.dumps({"slowest": max(line["ratio"] for line in rows)}))
 
 
 def _time(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What robust training of networks costs, and that its gradient is unbiased."""
+"""The PyTorch criterion: its cost, and the bias of its gradient."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Criterion = Callable[[Tensor], Tensor]
 
 
 def overhead() -> list[Row]:
-    """The criterion forward and backward, less the mean of the same 256 losses."""
+    """Forward and backward pass of the criterion minus that of the mean, 256 losses."""
     z = torch.from_numpy(logistic_losses(256)).float()
 
     def both_ways(criterion: Criterion) -> Callable[[], None]:
@@ -36,18 +36,18 @@ def overhead() -> list[Row]:
     mean = seconds.pop("mean")
     return [
         row(
-            f"{name}: RobustLoss less the mean, batch of 256",
+            f"{name}: RobustLoss minus torch.mean, batch of 256",
             "µs",
             1e6 * (time - mean),
             "≤ 150 µs",
-            f"the mean takes {1e6 * mean:.0f} µs; both forward and backward",
+            f"torch.mean takes {1e6 * mean:.0f} µs; forward and backward",
         )
         for name, time in seconds.items()
     ]
 
 
 def training_step() -> list[Row]:
-    """A step of a network of a million parameters with the criterion, and with the mean."""
+    """Training step of a network with a million parameters: the criterion against the mean."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 190), nn.ReLU(), nn.Linear(190, 10)
@@ -65,13 +65,13 @@ def training_step() -> list[Row]:
         return once
 
     seconds = side_by_side({"mean": step(torch.mean), "robust": step(RobustLoss(0.1))}, 300)
-    more = seconds["robust"] / seconds["mean"] - 1.0
+    added = seconds["robust"] / seconds["mean"] - 1.0
     note = f"{count:,} parameters, batch of 256, {1e3 * seconds['mean']:.1f} ms with the mean"
-    return [row("what RobustLoss adds to a training step", "the step", more, "≤ 0.05", note)]
+    return [row("time that RobustLoss adds to a training step", "the step", added, "≤ 0.05", note)]
 
 
 def bisection(z: Tensor, rho: float, tolerance: float) -> Tensor:
-    """What users write today: χ² weights by bisection on the threshold η, in PyTorch."""
+    """χ² weights by bisection on the threshold η in PyTorch, as users write it today."""
     width = float(z.max() - z.min())
     low, high = float(z.min()) - width * (1.0 + 1.0 / math.sqrt(rho)), float(z.max())
     while high - low > tolerance:
@@ -86,7 +86,7 @@ def bisection(z: Tensor, rho: float, tolerance: float) -> Tensor:
 
 
 def inner_solve() -> list[Row]:
-    """A million losses, on the processor."""
+    """10⁶ losses on the CPU: RobustLoss against a bisection and against tensor operations."""
     z = torch.from_numpy(logistic_losses(10**6))
     criterion, b = RobustLoss(0.1), torch.full_like(z, 1e-6)
     criterion(z)
@@ -114,14 +114,16 @@ def inner_solve() -> list[Row]:
             "drolearn",
             seconds["tensors"] / ours,
             "",
-            f"{1e3 * seconds['tensors']:.0f} ms on the processor",
+            f"{1e3 * seconds['tensors']:.0f} ms on the CPU",
         ),
     ]
 
 
 def fixed_point() -> tuple[np.ndarray, np.ndarray, float, float]:
-    """A network on the digits, half trained: losses of the rows, their gradients along that of
-    the robust loss of all rows, that gradient's length, and the robust loss.
+    """Train a network on the digits for 100 steps and evaluate it.
+
+    Returns the loss of each row, the gradient of each row along the gradient of the robust loss
+    of all rows, the norm of the latter, and the robust loss.
     """
     data: Any = load_digits()
     x, y = torch.from_numpy(data.data / 16.0), torch.from_numpy(data.target % 2)
@@ -141,7 +143,7 @@ def fixed_point() -> tuple[np.ndarray, np.ndarray, float, float]:
     robust = gradient(losses, RobustLoss(1.0))
     direction = robust / robust.norm()
     along = []
-    for i in range(len(x)):  # once for each row, so that many draws are cheap
+    for i in range(len(x)):  # computed once, which makes many draws cheap
         one = F.cross_entropy(model(x[i : i + 1]), y[i : i + 1], reduction="none")
         along.append(float(gradient(one, torch.sum) @ direction))
     z = losses.detach().numpy()
@@ -151,16 +153,16 @@ def fixed_point() -> tuple[np.ndarray, np.ndarray, float, float]:
 def mean_of_draws(
     method: Method, z: np.ndarray, along: np.ndarray, draws: int = 20_000
 ) -> tuple[float, float]:
-    """Mean of the gradient's estimates, and its standard error."""
-    rng, found = np.random.default_rng(0), []
+    """Return the mean of the gradient estimates and its standard error."""
+    rng, estimates = np.random.default_rng(0), []
     for step in range(draws):
         draw = method.draw(rng, step)
-        found.append(draw.weights(z[draw.indices]) @ along[draw.indices])
-    return float(np.mean(found)), float(np.std(found) / math.sqrt(draws))
+        estimates.append(draw.weights(z[draw.indices]) @ along[draw.indices])
+    return float(np.mean(estimates)), float(np.std(estimates) / math.sqrt(draws))
 
 
 def unbiased() -> list[Row]:
-    """The gradient of a network at a fixed point, over 20,000 draws."""
+    """Bias of the gradient of a network at a fixed point, over 20,000 draws."""
     z, along, length, robust_loss = fixed_point()
     rows = []
     ours = MultilevelBatches(z.size, batch_size=16, rho=1.0).method
@@ -170,24 +172,34 @@ def unbiased() -> list[Row]:
     ):
         mean, error = mean_of_draws(method, z, along)
         ratio = abs(mean - length) / error
-        note = f"{mean:.4f} ± {error:.4f} of {length:.4f}; a network on {z.size:,} digits, ρ = 1"
+        note = (
+            f"{mean:.4f} ± {error:.4f}, exact {length:.4f}; a network on {z.size:,} digits, ρ = 1"
+        )
         rows.append(row(f"bias of the gradient: {name}", "standard errors", ratio, bar, note))
-    # The rows as a population, of which a stream draws with replacement.
+    # The rows are the population; a stream draws from them with replacement.
     rng = np.random.default_rng(1)
     for max_level in (0, 2, 4):
         capped = MultilevelBatches(None, batch_size=16, rho=1.0, max_level=max_level)
         n = int(capped.method.n)
         values = [worst_case(rng.choice(z, n), 1.0).value for _ in range(2_000_000 // n)]
         true = robust_loss - float(np.mean(values))
-        told = capped.bias(rng.choice(z, 100_000))
-        note = f"{told.value:.5f} ± {told.error:.5f} told, {true:.5f} measured; base 16, ρ = 1"
-        what = f"bias of max_level = {max_level} as told by .bias(10⁵ losses)"
-        rows.append(row(what, "the measured bias", told.value / true, "", note))
+        estimate = capped.bias(rng.choice(z, 100_000))
+        note = f"{estimate.value:.5f} ± {estimate.error:.5f} estimated, {true:.5f} measured"
+        what = f"bias of max_level = {max_level} estimated by .bias(10⁵ losses)"
+        rows.append(
+            row(
+                what,
+                "the measured bias",
+                estimate.value / true,
+                "",
+                f"{note}; batch size 16, ρ = 1",
+            )
+        )
     return rows
 
 
 def main() -> None:
-    """Measure everything and write results/criterion.json."""
+    """Run all benchmarks of this module and write results/criterion.json."""
     rows = []
     for part in (overhead, training_step, inner_solve, unbiased):
         rows += part()

@@ -1,4 +1,4 @@
-"""The real data sets of DROLEARN_DATA, raw or standardised."""
+"""Real data sets from the folder DROLEARN_DATA, raw or standardised."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ __all__ = ["load", "names", "path", "text_like"]
 
 
 def path(name: str) -> Path:
-    """The file of a data set."""
+    """Return the file of a data set."""
     folder = data_folder()
     if folder is None:
-        raise SystemExit("Set DROLEARN_DATA to the folder of the data sets to run this.")
+        raise SystemExit("These benchmarks need data sets: set DROLEARN_DATA to their folder.")
     return folder / f"{name}.npz"
 
 
 def names() -> list[str]:
-    """All data sets there are."""
+    """Return the names of all data sets in the folder."""
     return sorted(file.name.removesuffix(".npz") for file in path("*").parent.glob("*.npz"))
 
 
 def load(name: str, standardised: bool = False) -> tuple[Any, np.ndarray]:
-    """X (row after row, or CSR) and y = ±1; sparse columns are scaled to largest size one."""
-    found = read(name, path(name))
-    X, y = found.X, found.y.astype(np.float64)
+    """Return X (C order or CSR) and y = ±1.
+
+    Standardised dense columns have mean 0 and variance 1; sparse ones have maximum 1 and are not
+    centred.
+    """
+    data = read(name, path(name))
+    X, y = data.X, data.y.astype(np.float64)
     if not standardised:
         return X, y
     if sp.issparse(X):

@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: what they cost, and whether robustness pays."""
+"""The scikit-learn estimators: their cost, and whether robustness improves results."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from drolearn.divergence import as_divergence
 from drolearn.loss import as_loss
 
 SEEDS = 10
-#: A search for the penalty as scikit-learn does it by default.
+#: The default search of LogisticRegressionCV for the penalty.
 SEARCH: Any = {"Cs": 10, "use_legacy_attributes": False, "l1_ratios": (0,)}
 
 
 def search() -> list[Row]:
-    """A robust fit without penalty against a search for the best penalty of a plain model."""
+    """CPU time of a search for the penalty of a plain model, relative to one robust fit."""
     rows = []
     for name in ("adult", "hiv1", "covtype.binary"):
         X, y = datasets.load(name, standardised=True)
-        RobustClassifier(l2=0.0).fit(X, y)  # compiled outside the clock
+        RobustClassifier(l2=0.0).fit(X, y)  # warm-up
         began = time.process_time()
         robust = RobustClassifier(l2=0.0).fit(X, y)
         ours = time.process_time() - began
@@ -47,18 +47,18 @@ def search() -> list[Row]:
             f"{theirs:.1f} against {ours:.2f} CPU seconds; robust loss {loss:.4f} against "
             f"{robust.robust_loss_:.4f}"
         )
-        what = f"CPU of LogisticRegressionCV(Cs=10, cv=10), {name}"
+        what = f"CPU time of LogisticRegressionCV(Cs=10, cv=10), {name}"
         rows.append(row(what, "RobustClassifier(l2=0)", theirs / ours, "≥ 20", note))
     return rows
 
 
 def face() -> list[Row]:
-    """What the estimator adds to the solver, at a thousand rows."""
+    """Time that the estimator adds to the solver, for 1,000 rows."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1000, 20))
     y = np.where(X[:, 0] + rng.standard_normal(1000) > 0, 1.0, -1.0)
 
-    def bare() -> None:
+    def solver_only() -> None:
         problem = make_problem(
             X, y, None, None, rho=0.1, divergence=as_divergence("chi2"),
             loss=as_loss("logistic"), l2=0.0, fit_intercept=True, n_jobs=None,
@@ -68,19 +68,19 @@ def face() -> list[Row]:
             random_state=None, watch=None,
         )  # fmt: skip
 
-    tasks = {"face": lambda: RobustClassifier(l2=0.0).fit(X, y), "bare": bare}
+    tasks = {"fit": lambda: RobustClassifier(l2=0.0).fit(X, y), "solver": solver_only}
     seconds = side_by_side(tasks, 101)
-    taken = {name: 1e6 * number for name, number in seconds.items()}
-    note = f"{taken['face']:.0f} against {taken['bare']:.0f} µs, 1,000 × 20"
-    what = "a fit by RobustClassifier less the same by the solver alone"
-    return [row(what, "µs", taken["face"] - taken["bare"], "≤ 2000", note)]
+    fit, solver = 1e6 * seconds["fit"], 1e6 * seconds["solver"]
+    note = f"{fit:.0f} against {solver:.0f} µs, 1,000 × 20"
+    what = "time of RobustClassifier.fit minus that of the solver alone"
+    return [row(what, "µs", fit - solver, "≤ 2000", note)]
 
 
 _FIT = """
 import re, sys, numpy as np
 from drolearn import RobustClassifier
 def peak():
-    # Of this program: ru_maxrss begins with that of the process that started it.
+    # ru_maxrss would include the peak of the parent process.
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 solver, dtype, columns = sys.argv[1], sys.argv[2], int(sys.argv[3])
 rows = 2**30 // (columns * np.dtype(dtype).itemsize)
@@ -98,7 +98,7 @@ print((peak() - before) / X.nbytes)
 
 
 def memory() -> list[Row]:
-    """Peak memory of a fit beyond one gigabyte of data, as a share of it."""
+    """Peak memory that a fit adds to 1 GiB of data, as a fraction of the data."""
     rows = []
     for solver, dtype, columns in (
         ("exact", "float64", 100), ("gssg", "float64", 100), ("exact", "float32", 100),
@@ -106,20 +106,20 @@ def memory() -> list[Row]:
     ):  # fmt: skip
         command = [sys.executable, "-c", _FIT, solver, dtype, str(columns)]
         shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        what = f"peak memory of a fit by {solver}, 1 GiB of {dtype}, {columns} columns"
+        what = f"extra peak memory of fit, solver={solver!r}, 1 GiB of {dtype}, {columns} columns"
         rows.append(row(what, "the data", float(shown), "≤ 0.3"))
     return rows
 
 
-# -- does it pay? ----------------------------------------------------------------------
+# -- does robustness help? ----------------------------------------------------------------------
 
 
-def _shares(values: np.ndarray) -> np.ndarray:
+def _codes(values: np.ndarray) -> np.ndarray:
     return np.unique(values, return_inverse=True)[1]
 
 
 def cases() -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-    """Data sets with groups: X, y, and the group of each row."""
+    """Return functions that load X, y and the group of each row."""
 
     def grouped(name: str, *columns: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         X, y = datasets.load(name)
@@ -127,7 +127,7 @@ def cases() -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]
             names = stored[columns[0]].astype(str)
             for other in columns[1:]:
                 names = np.char.add(np.char.add(names, " "), stored[other].astype(str))
-        return X, y, _shares(names)
+        return X, y, _codes(names)
 
     def covtype() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         X, y = datasets.load("covtype.binary")
@@ -147,7 +147,10 @@ def cases() -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
 def split(name: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """80/20 at random, or for electricity some of the past and all of the future."""
+    """Return training and test rows: 80/20 at random.
+
+    For electricity, the training rows are 80% of the first 70% and the test rows are the rest.
+    """
     rng = np.random.default_rng(seed)
     if name != "electricity":
         order = rng.permutation(n)
@@ -158,15 +161,15 @@ def split(name: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.choice(past, past * 4 // 5, replace=False), np.arange(past, n)
 
 
-def judge(name: str, seed: int) -> list[dict[str, Any]]:
-    """Error and worst-group error of all models on one split."""
+def evaluate(name: str, seed: int) -> list[dict[str, Any]]:
+    """Return errors and losses of all models on one split."""
     warnings.simplefilter("ignore")
     X, y, groups = cases()[name]()
     train, test = split(name, y.size, seed)
     scaler = StandardScaler().fit(X[train])
-    before, after = scaler.transform(X[train]), scaler.transform(X[test])
+    X_train, X_test = scaler.transform(X[train]), scaler.transform(X[test])
     common: dict[str, Any] = {"solver": "newton-cholesky", "max_iter": 1000}
-    robust: dict[str, Any] = {"l2": 0.0, "max_iter": 300}  # what the ball does, without a penalty
+    robust: dict[str, Any] = {"l2": 0.0, "max_iter": 300}  # no penalty: show the effect of the ball
     models: dict[str, Any] = {
         "plain": LogisticRegression(C=1e6, **common),
         "tuned": LogisticRegressionCV(**SEARCH, cv=5, **common),
@@ -180,9 +183,9 @@ def judge(name: str, seed: int) -> list[dict[str, Any]]:
     for label, model in models.items():
         began = time.process_time()
         known = {"groups": groups[train]} if label == "groups known" else {}
-        model.fit(before, y[train], **known)
-        margins = y[test] * model.decision_function(after)
-        wrong, losses = model.predict(after) != y[test], np.logaddexp(0.0, -margins)
+        model.fit(X_train, y[train], **known)
+        margins = y[test] * model.decision_function(X_test)
+        wrong, losses = model.predict(X_test) != y[test], np.logaddexp(0.0, -margins)
         sizes = np.bincount(groups[test])
         errors, means = (
             np.bincount(groups[test], each)[sizes >= 50] / sizes[sizes >= 50]
@@ -205,33 +208,33 @@ def judge(name: str, seed: int) -> list[dict[str, Any]]:
 
 
 def pays() -> list[dict[str, Any]]:
-    """All models on all data sets, ten seeds each."""
+    """Evaluate all models on all data sets with ten seeds each."""
     jobs = [(name, seed) for name in cases() for seed in range(SEEDS)]
     with parallel_config("loky", inner_max_num_threads=1):
-        found: Any = Parallel(n_jobs=2)(delayed(judge)(*job) for job in jobs)
-    return [line for lines in found for line in lines]
+        results: Any = Parallel(n_jobs=2)(delayed(evaluate)(*job) for job in jobs)
+    return [line for lines in results for line in lines]
 
 
 def interval(values: list[float], digits: int) -> str:
-    """Mean ± half the width of its 95% interval."""
+    """Format the mean ± half the width of its 95% interval."""
     half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return f"{np.mean(values):.{digits}f} ± {half:.{digits}f}"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The runs as a Markdown table."""
+    """Format the runs as a Markdown table."""
     lines = [
-        "| data | model | error, % | of the worst group, % | loss of the worst group "
+        "| data | model | error, % | worst-group error, % | worst-group loss "
         "| robust loss, ρ = 0.1 | median ρ |\n|---|---|---:|---:|---:|---:|---:|\n"
     ]
     digits = {"error": 1, "worst_group": 1, "worst_group_loss": 3, "robust_loss": 3}
     for data in dict.fromkeys(line["data"] for line in rows):
         for model in dict.fromkeys(line["model"] for line in rows):
-            own = [line for line in rows if (line["data"], line["model"]) == (data, model)]
+            runs = [line for line in rows if (line["data"], line["model"]) == (data, model)]
             cells = [
-                interval([line[key] for line in own], places) for key, places in digits.items()
+                interval([line[key] for line in runs], places) for key, places in digits.items()
             ]
-            rho = np.median([line["rho"] for line in own])
+            rho = np.median([line["rho"] for line in runs])
             shown = f"{rho:.3g}" if model.startswith(("robust", "groups")) else ""
             lines.append(f"| {data} | {model} | {' | '.join(cells)} | {shown} |\n")
     return "".join(lines)
@@ -241,7 +244,7 @@ PARTS = {"search": search, "face": face, "memory": memory}
 
 
 def main(*names: str) -> None:
-    """Measure all parts, or those that are named."""
+    """Run all parts or those named; write results/estimators.json."""
     warnings.simplefilter("ignore")
     stored = load("estimators")
     rows = [line for line in stored.get("rows", []) if names and line["part"] not in names]

@@ -1,4 +1,4 @@
-"""How soon does Ctrl-C end a call? Seconds from the signal to the exception."""
+"""How fast Ctrl-C ends a call: seconds from the signal to the exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CALLS = {"worst-case": "worst_case", "exact": "exact fits", "stochastic": "stoch
 
 
 def main() -> None:
-    """Send 200 signals into each kind of call and write results/interrupts.json."""
+    """Send 200 signals to each type of call and write results/interrupts.json."""
     rows: list[Row] = []
     for call, label in CALLS.items():
         waited, ending = waits(call, 200)

@@ -1,4 +1,4 @@
-"""What a measurement was made on, and how times are taken."""
+"""Timing, and the description of the machine that is stored with each result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def describe() -> dict[str, Any]:
-    """Versions, processor and number of processors."""
+    """Return the CPU, the number of processors and the versions of the libraries."""
     names = ("drolearn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel", "torch")
     return {
         "cpu": cpu(),
@@ -34,10 +34,10 @@ def describe() -> dict[str, Any]:
 def side_by_side(
     tasks: dict[str, Callable[[], Any]], repeats: int = 15, threads: int = 1
 ) -> dict[str, float]:
-    """Median seconds of each task, in turns, all with the same number of threads.
+    """Return the median seconds of each task, with the same number of threads for all.
 
-    Each run follows one of the same task outside the clock, so that nobody pays for the state
-    in which another has left the caches.
+    The tasks alternate. An untimed run of the same task precedes each timed one: otherwise a task
+    would be timed with caches that another one has filled.
     """
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     with threadpool_limits(limits=threads):
@@ -51,7 +51,7 @@ def side_by_side(
 
 
 def save(name: str, rows: list[dict[str, Any]], **more: Any) -> None:
-    """Write rows, machine and whatever pictures are made of to results/name.json."""
+    """Write the rows, the machine and any data for plots to results/name.json."""
     RESULTS.mkdir(exist_ok=True)
     content = {"machine": describe(), "rows": rows, **more}
     text = json.dumps(content, indent=1, ensure_ascii=False)
@@ -59,6 +59,6 @@ def save(name: str, rows: list[dict[str, Any]], **more: Any) -> None:
 
 
 def load(name: str) -> dict[str, Any]:
-    """What was saved under a name, or nothing."""
+    """Read results/name.json; an empty dictionary if there is no such file."""
     path = RESULTS / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Is solver="auto" close to the best? Time to three accuracies on every data set."""
+"""Time of each solver to three accuracies on every data set: is "auto" close to the best?"""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ PASSES = (0.25, 0.5, 1, 2, 4, 8, 12)
 
 
 def first_time(X, y, l2: float, solver: str, target: float, optimum: float) -> tuple[float, str]:
-    """Seconds until the robust loss on all rows is within the target, or infinity; the method.
+    """Return the seconds to reach the target (infinity if never) and the solver that was used.
 
-    Exact solvers are stopped as soon as they are there.  Methods that draw rows see only some
-    of them: their time is that of the shortest run that ends there.
+    The target is a relative gap of the robust loss on all rows. Exact solvers are stopped when they
+    reach it. Stochastic solvers do not evaluate all rows, so their time is that of the shortest run
+    whose result reaches it.
     """
     goal = optimum * (1.0 + target)
     exact = solver in ("newton", "lbfgs")
     if solver == "auto":
-        few = solve(X, y, l2=l2, solver="auto", tol=0.5 * target, max_iter=12, callback=bool)
-        exact = few.solver in ("newton", "lbfgs")
-        solver = "auto" if exact else few.solver
-    found, taken = None, math.inf
+        first = solve(X, y, l2=l2, solver="auto", tol=0.5 * target, max_iter=12, callback=bool)
+        exact = first.solver in ("newton", "lbfgs")
+        solver = "auto" if exact else first.solver
+    solution = None
     for passes in (150,) if exact else PASSES:
         began = time.perf_counter()
-        found = solve(
+        solution = solve(
             X, y, l2=l2, solver=solver, tol=0.5 * target if exact else None,
             random_state=0, max_iter=passes,
             callback=(lambda history: history.value[-1] <= goal) if exact else None,
         )  # fmt: skip
-        taken = time.perf_counter() - began
-        if found.value <= goal:
-            return taken, found.solver
-    return math.inf, "" if found is None else found.solver
+        seconds = time.perf_counter() - began
+        if solution.value <= goal:
+            return seconds, solution.solver
+    return math.inf, "" if solution is None else solution.solver
 
 
 def main(*names: str) -> None:
-    """All data sets, or those that are named; the ratios of times to the best method's."""
+    """Time all data sets or those named; write results/profile.json and docs/profile.png."""
     warnings.simplefilter("ignore")
     stored = load("profile").get("rows", [])
-    # The small ones first.
-    order = sorted(datasets.names(), key=_size)
+    order = sorted(datasets.names(), key=_size)  # small ones first
     rows: list[dict[str, Any]] = [row for row in stored if names and row["data"] not in names]
     for name in [name for name in order if name in (names or order)]:
         X, y = datasets.load(name, standardised=True)
@@ -64,7 +64,7 @@ def main(*names: str) -> None:
             methods = [method for method in METHODS if method not in rough + large]
             times = dict.fromkeys(methods, math.inf)
             chosen = ""
-            for _ in range(3):  # in turns: a busy moment of the machine hits all alike
+            for _ in range(3):  # alternate, to spread the noise over all methods
                 for method in methods:
                     taken, used = first_time(X, y, l2, method, target, optimum)
                     times[method] = min(times[method], taken)
@@ -76,7 +76,7 @@ def main(*names: str) -> None:
                     "target": target,
                     "seconds": {m: t if math.isfinite(t) else None for m, t in times.items()},
                     "chosen": chosen,
-                    # None: nobody got there.
+                    # None: no method reached the target.
                     "ratio": times["auto"] / best if math.isfinite(best) else None,
                 }
             )
@@ -95,7 +95,7 @@ def _size(name: str) -> int:
 
 
 def plot(rows: list[dict[str, Any]]) -> None:
-    """Share of the problems each method solves within a factor of the best."""
+    """Draw the share of data sets on which each method is within a factor of the best."""
     import matplotlib
 
     matplotlib.use("Agg")

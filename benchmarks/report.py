@@ -1,4 +1,7 @@
-"""docs/benchmarks.md, made only from the committed results."""
+"""Write docs/benchmarks.md, and the tables of other pages, from the committed results.
+
+python -m benchmarks.report
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from typing import Any
 from benchmarks import estimators, networks
 from benchmarks.machine import DOCS, load
 
-#: What follows this line on a page is made from results.
+#: Everything below this line of a page is generated.
 MARK = "<!-- made by `python -m benchmarks {}` -->\n"
-#: Tables at the end of other pages: the results, the page, and how it is made of their runs.
+#: Results whose table ends another page: the page, and the function that formats the runs.
 TABLES = {
     "estimators": ("robustness.md", estimators.table),
     "networks": ("pytorch.md", networks.summary),
@@ -18,12 +21,15 @@ TABLES = {
 
 HEADER = """# Benchmarks
 
-Measured by `make bench`, which rewrites this page and `benchmarks/results/`. Each ratio comes
-from one run in which both sides took turns, each after a warm-up outside the clock; times are
-medians. Both sides have the same number of threads, linear algebra included, which stands beside
-each number. Ratios carry over to other machines, times do not. The goal is the one this project
-has set itself; a ✗ marks a goal that is missed. A † marks results that were measured before the C++
-core, on the kernels it replaced and with default threads, and were not yet measured again.
+`make bench` runs the benchmarks and writes this page and `benchmarks/results/`.
+
+- Each ratio comes from one run in which both sides alternate, each after an untimed warm-up. Times
+  are medians.
+- Both sides use the same number of threads, also for linear algebra: see the *threads* column.
+- Ratios carry over to other machines, times do not.
+- Goals are those that this project has set itself: ✓ is met, ✗ is missed.
+- † marks results that are older than the C++ core. They were measured with the numba kernels that
+  it replaced and with the default number of threads, and have not been measured again.
 
 """
 COMPARED = {
@@ -35,7 +41,7 @@ COMPARED = {
 
 
 def met(measured: float, goal: str) -> str:
-    """Whether a goal such as '≤ 0.1' or '≥ 20 ×' is met; empty without a goal."""
+    """Return ✓ or ✗ for a goal such as '≤ 0.1' or '≥ 20 ×'; empty without a goal."""
     if not goal:
         return ""
     sign, number = goal.split()[:2]
@@ -46,43 +52,50 @@ def met(measured: float, goal: str) -> str:
 PARTS = [
     (
         "worst_case",
-        "The worst case of losses",
-        "numpy.sort, on the same losses, uses vector instructions on this machine.",
+        "Worst case of losses",
+        "numpy.sort sorts the same losses; it uses vector instructions on this machine. *Kernel* "
+        "is the compiled code alone. A speed-up with two threads is compared with that of two "
+        "independent solves at the same time, which is the most that this machine can gain; the "
+        "notes give both.",
     ),
-    ("interrupts", "Ctrl-C", "A signal at a random moment of a call that takes long."),
+    ("interrupts", "Ctrl-C", "Signals are sent at random moments during long calls."),
     (
         "before",
-        "The core and what it replaced",
-        "Times of the core divided by those of the numba kernels before it, compiled at first use; "
-        "compiling is not counted. Measured by `python -m benchmarks.before FOLDER`.",
+        "C++ core against numba kernels",
+        "Times of the C++ core divided by those of the numba kernels that it replaced, without "
+        "compile time. Times are the fastest of several runs. Measured by "
+        "`python -m benchmarks.before FOLDER`.",
     ),
     (
         "training",
         "Training",
-        "Pictures of the same results are in [training.md](training.md). Gaps are means over "
-        "seeds of the averaged iterate's distance to the optimum. The text rows hold for one "
-        "setting (l2 = 1e-6, half a pass, words that tell the classes apart as well as RCV1's), "
-        "which was chosen after harder text and l2 = 1e-5 had missed these goals.",
+        "[training.md](training.md) has plots of these results. A gap is the robust loss of the "
+        "averaged iterate minus the optimum, averaged over seeds. The text rows hold for one "
+        "setting: l2 = 1e-6, half a pass, and generated words that separate the classes as well as "
+        "those of RCV1 do. This setting was chosen after harder text and l2 = 1e-5 had missed "
+        "these goals.",
     ),
     (
         "estimators",
         "Estimators",
-        "CPU seconds of one process with its threads. The paper speaks of two to three orders of "
-        "magnitude against its own search for a penalty, which goes down from 10⁶ by stochastic "
-        "gradients of ten rows; scikit-learn's search is a stronger opponent.",
+        "CPU seconds of one process, summed over its threads. The paper reports two to three "
+        "orders of magnitude against its own search for a penalty, which tries penalties downwards "
+        "from 10⁶ and trains by stochastic gradients of ten rows. scikit-learn's search is a "
+        "stronger baseline.",
     ),
     (
         "criterion",
         "PyTorch",
-        "The criterion of [pytorch.md](pytorch.md) on the processor. Biases are those of one "
-        "number, the gradient along the robust gradient of all rows, over 20,000 draws.",
+        "The criterion of [pytorch.md](pytorch.md) on the CPU. Biases are measured over 20,000 "
+        "draws for one number: the component of the gradient along the robust gradient of all "
+        "rows.",
     ),
-    ("against_dro", "Another library", "The same model on the same data, fitted once by `dro`."),
+    ("against_dro", "Other libraries", "The same model on the same data, fitted once by `dro`."),
 ]
 
 
 def pages() -> dict[Path, str]:
-    """The pages that hold results, as they should be."""
+    """Return the pages that contain results, and their text."""
     lines = [HEADER]
     for name, title, remark in PARTS:
         part = load(name)
@@ -93,16 +106,17 @@ def pages() -> dict[Path, str]:
             f"{machine['cpu']}, {machine['processors']} processors, Python {machine['python']}, ",
             f"{versions}.\n\n",
             f"{remark}\n\n",
-            "| what | measured | | threads | goal | | |\n|---|---:|---|---:|---:|---|---|\n",
+            "| benchmark | measured | relative to | threads | goal | met | notes |\n"
+            "|---|---:|---|---:|---:|---|---|\n",
             *(_line(row) for row in part["rows"]),
             "\n",
         ]
-    made = {DOCS / "benchmarks.md": "".join(lines).rstrip() + "\n"}
+    texts = {DOCS / "benchmarks.md": "".join(lines).rstrip() + "\n"}
     for name, (page, table) in TABLES.items():
         mark = MARK.format(name)
-        before, _ = (DOCS / page).read_text(encoding="utf-8").split(mark)
-        made[DOCS / page] = f"{before}{mark}\n{table(load(name)['runs'])}"
-    return made
+        above, _ = (DOCS / page).read_text(encoding="utf-8").split(mark)
+        texts[DOCS / page] = f"{above}{mark}\n{table(load(name)['runs'])}"
+    return texts
 
 
 def main() -> None:
@@ -112,11 +126,16 @@ def main() -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
-    unit = row["against"] if row["against"] in ("µs", "s") else ""
-    against = row["against"]
+    """Format one row of the results as a line of the table."""
+    against, goal = row["against"], row["bar"]
+    unit = against if against in ("µs", "s") else ""
     compared = COMPARED.get(against, f"× {against}" if against else "")
-    threads = row.get("threads", "†")  # older results do not say
+    threads = row.get("threads", "†")  # results older than the C++ core have no threads
     return (
-        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {threads} | {row['bar']} "
-        f"| {met(row['ratio'], row['bar'])} | {row['note']} |\n"
+        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {threads} | {goal} "
+        f"| {met(row['ratio'], goal)} | {row['note']} |\n"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""How fast is the worst case of losses? Ratios, measured side by side in one run."""
+"""Speed of `worst_case`, as ratios measured side by side in one run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ Row = dict[str, Any]
 
 
 def row(what: str, against: str, ratio: float, bar: str, note: str = "", threads: str = "1") -> Row:
-    """One line of the table; `ratio` is a time divided by another, or a factor."""
-    print(f"{what:58s} {ratio:10.4g}   (asked: {bar}) {note}", flush=True)
+    """Return one line of the results and print it.
+
+    `ratio` is the measured number, `against` what it is relative to (or its unit), `bar` the goal.
+    """
+    print(f"{what:58s} {ratio:10.4g}   (goal: {bar}) {note}", flush=True)
     return {
         "what": what, "against": against, "ratio": ratio, "bar": bar, "note": note,
         "threads": threads,
@@ -31,12 +34,12 @@ def row(what: str, against: str, ratio: float, bar: str, note: str = "", threads
 
 
 def logistic_losses(size: int) -> np.ndarray:
-    """Losses such as a trained classifier has them: most small, some large."""
+    """Return losses like those of a trained classifier: most are small, some are large."""
     return np.logaddexp(0.0, -1.5 - 2.0 * np.random.default_rng(0).standard_normal(size))
 
 
 def bisection(z: np.ndarray, rho: float, tolerance: float) -> np.ndarray:
-    """What users write today: χ² weights by bisection on the threshold η, in NumPy."""
+    """χ² weights by bisection on the threshold η in NumPy, as users write it today."""
     low, high = z.min() - (z.max() - z.min()) * (1.0 + 1.0 / math.sqrt(rho)), z.max()
     while high - low > tolerance:
         eta = 0.5 * (low + high)
@@ -50,7 +53,7 @@ def bisection(z: np.ndarray, rho: float, tolerance: float) -> np.ndarray:
 
 
 def against_sorting() -> list[Row]:
-    """One thread, 10⁶ losses: into a preallocated output, and through Python."""
+    """10⁶ losses with one thread: the compiled kernel and the Python function."""
     z = logistic_losses(10**6)
     out = np.empty(z.size)
 
@@ -82,7 +85,10 @@ def against_sorting() -> list[Row]:
 
 
 def with_threads() -> list[Row]:
-    """Two threads against one, and what two unrelated solves at once gain on this machine."""
+    """Speed-up with two threads, relative to that of two independent solves at the same time.
+
+    The latter is the most that this machine can gain.
+    """
     rows = []
     with ThreadPoolExecutor(2) as pool:
         for size, label in ((10**6, "10⁶"), (10**7, "10⁷")):
@@ -105,8 +111,8 @@ def with_threads() -> list[Row]:
                 ceiling = 2.0 * seconds["alone"] / seconds["pair"]
                 note = f"{gain:.2f} × and {ceiling:.2f} ×"
                 bar = "≥ 0.9" if (name, size) == ("kl", 10**7) else ""
-                what = f"{name}, {label} losses: what two threads gain"
-                against = "what two unrelated solves gain"
+                what = f"{name}, {label} losses: speed-up with n_jobs=2"
+                against = "speed-up of two independent solves"
                 rows.append(row(what, against, gain / ceiling, bar, note, "2"))
                 what = f"{name}, {label} losses: time with n_jobs=2"
                 rows.append(row(what, "n_jobs=1", 1.0 / gain, "≤ 1.05", "", "2 and 1"))
@@ -114,7 +120,7 @@ def with_threads() -> list[Row]:
 
 
 def ten_losses() -> list[Row]:
-    """Microseconds for ten losses: the call of the core, and all of the Python function."""
+    """Microseconds for ten losses: the compiled core alone, and the Python function."""
     blocks = logistic_losses(20_000).reshape(2000, 10)
     out = np.empty(10)
     rows = []
@@ -127,13 +133,13 @@ def ten_losses() -> list[Row]:
             }
         )
         compiled, python = (1e6 * seconds[key] / len(blocks) for key in ("core", "python"))
-        rows.append(row(f"{name}, 10 losses, call of the core", "µs", compiled, ""))
+        rows.append(row(f"{name}, 10 losses, compiled core", "µs", compiled, ""))
         rows.append(row(f"{name}, 10 losses, Python function", "µs", python, "≤ 30 µs"))
     return rows
 
 
 def against_others() -> list[Row]:
-    """Against a bisection in NumPy and against cvxpy with Clarabel."""
+    """drolearn against a bisection in NumPy and against cvxpy with Clarabel."""
     z = logistic_losses(10**6)
     seconds = side_by_side(
         {"bisection": lambda: bisection(z, 0.1, 1e-8), "drolearn": lambda: worst_case(z, 0.1)}, 5
@@ -145,21 +151,21 @@ def against_others() -> list[Row]:
     ball: Any = [cp.sum(p) == 1.0, cp.sum_squares(p * z.size - 1.0) / z.size <= 0.1]
     problem = cp.Problem(cp.Maximize(z @ p), ball)
 
-    def judge() -> None:
+    def solve_with_cvxpy() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             problem.solve(solver="CLARABEL")
 
-    seconds = side_by_side({"cvxpy": judge, "drolearn": lambda: worst_case(z, 0.1)}, 5)
+    seconds = side_by_side({"cvxpy": solve_with_cvxpy, "drolearn": lambda: worst_case(z, 0.1)}, 5)
     gain, wc = seconds["cvxpy"] / seconds["drolearn"], worst_case(z, 0.1)
     error = abs(float(problem.value) - wc.value)  # type: ignore[arg-type]
-    note = f"duality gap {wc.gap:.0e}; cvxpy is {error:.0e} away from the certified value"
+    note = f"duality gap {wc.gap:.0e}; cvxpy differs from the certified value by {error:.0e}"
     rows.append(row("χ², 10⁴ losses, cvxpy + Clarabel", "drolearn", gain, "≥ 500 ×", note))
     return rows
 
 
 def process(program: str) -> float:
-    """Seconds of a new process."""
+    """Return the seconds that a new process takes to run a program."""
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], check=True)
     return time.perf_counter() - start
@@ -182,21 +188,21 @@ STARTS = {
 
 
 def new_process() -> list[Row]:
-    """From the start of a process to its first answer, imports included."""
+    """Seconds from the start of a process to its first result, including imports."""
     rows = []
     for what, (ours, theirs, bar) in STARTS.items():
         times: dict[str, list[float]] = {ours: [], theirs: []}
         for _ in range(15):
             for program, taken in times.items():
                 taken.append(process(program))
-        own, other = (statistics.median(times[program]) for program in (ours, theirs))
-        against = theirs if theirs.startswith("import") else "the same with LogisticRegression"
-        rows.append(row(what, against, own / other, bar, f"{own:.2f} s"))
+        seconds, reference = (statistics.median(times[program]) for program in (ours, theirs))
+        against = "the same with LogisticRegression" if "LogisticRegression" in theirs else theirs
+        rows.append(row(what, against, seconds / reference, bar, f"{seconds:.2f} s"))
     return rows
 
 
 def main() -> None:
-    """Measure everything and write results/worst_case.json."""
+    """Run all benchmarks of this module and write results/worst_case.json."""
     rows = []
     for part in (against_sorting, with_threads, ten_losses, against_others, new_process):
         rows += part()

@@ -1,7 +1,7 @@
-"""How bad could it get? A plain logistic regression on the Adult data, under stress.
+"""Stress test of a plain logistic regression on the Adult data.
 
-Fits an ordinary model, then asks drolearn for the worst reweighting of the test people
-within balls of growing radius: how high loss and error can rise, and on whom.
+Computes the worst-case reweighting of the test data in balls of increasing radius, and shows how
+much loss and error can rise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PICTURE = "how_bad.png"
 
 
 def main() -> None:
-    """Fit, stress, print a table and write a picture."""
+    """Fit a model, print its worst cases and write a picture."""
     console = Console()
     adult = load_adult()
     train, test = ~adult.is_test, adult.is_test
@@ -37,15 +37,15 @@ def main() -> None:
     losses, wrong = np.logaddexp(0.0, -margins), margins < 0.0
     console.print(
         f"\nA logistic regression, trained on {train.sum():,} people, predicts who earns more "
-        f"than 50,000 dollars a year. On {test.sum():,} others it is wrong for "
-        f"{100 * wrong.mean():.1f}%. But what if the people it meets are not like these?\n"
+        f"than 50,000 dollars a year. Its error on {test.sum():,} test people is "
+        f"{100 * wrong.mean():.1f}%. How large can it get if the mix of people changes?\n"
     )
 
     rich = adult.y[test] == 1
-    table = Table(title="The worst mix of these people within a χ² ball of radius ρ")
-    for name in ("ρ", "covers any", "loss", "its error", "its high incomes", "people left"):
+    table = Table(title="Worst-case mix of the test people within a χ² ball of radius ρ")
+    for name in ("ρ", "covers any", "loss", "error", "high incomes", "nonzero weight"):
         table.add_column(name, justify="right")
-    table.add_column("worst error", justify="right")
+    table.add_column("largest error", justify="right")
     radii = (0.0, 0.01, 0.1, 1.0, 3.0, 9.0)
     start = time.perf_counter()
     results = [worst_case(losses, rho=rho) for rho in radii]
@@ -64,34 +64,34 @@ def main() -> None:
     console.print(table)
     half = results[3]
     console.print(
-        f"\nHow to read it: ρ = 0 is the test data as it is. The ball of ρ = {half.rho:g} holds "
-        f"every half of these people and every other mix no further away. The mix in it with "
-        f"the highest loss has {100 * half.weights[rich].sum():.0f}% high incomes instead of "
-        f"{100 * rich.mean():.0f}%; on it the model's loss is {half.value:.2f} instead of "
-        f"{results[0].value:.2f}, and it is wrong for {100 * half.weights[wrong].sum():.0f}%. "
-        f"'People left' have any weight in that mix; 'worst error' is the highest error of any "
-        f"mix in the ball. No estimate is involved: the largest duality gap is "
-        f"{max(wc.gap for wc in results):.0e}. The losses took {1000 * seconds:.1f} ms.\n"
+        f"\nHow to read it: ρ = 0 is the test data without reweighting. The ball of radius "
+        f"{half.rho:g} contains every half of the people and every other mix of at most this "
+        f"divergence. The mix with the highest loss has {100 * half.weights[rich].sum():.0f}% high "
+        f"incomes instead of {100 * rich.mean():.0f}%. There the loss is {half.value:.2f} instead "
+        f"of {results[0].value:.2f}, and the error is {100 * half.weights[wrong].sum():.0f}%. "
+        f"'Nonzero weight' is the share of people with weight in that mix; 'largest error' is the "
+        f"highest error of any mix in the ball. The results are exact: the largest duality gap is "
+        f"{max(wc.gap for wc in results):.0e}. They took {1000 * seconds:.1f} ms.\n"
     )
     draw(losses)
-    console.print(f"The picture is in [bold]{PICTURE}[/bold].")
+    console.print(f"Wrote the picture [bold]{PICTURE}[/bold].")
 
 
 def draw(losses: np.ndarray) -> None:
-    """The robust loss against the radius, for several divergences."""
+    """Plot the robust loss against the radius for several divergences."""
     radii = np.geomspace(1e-3, 10.0, 400)
     figure, axes = plt.subplots(figsize=(7.0, 4.5), layout="constrained")
     for name in ("kl", "chi2", "reverse-kl", "hellinger", "jensen-shannon", "total-variation"):
         values = [worst_case(losses, rho=rho, divergence=name).value for rho in radii]
         axes.plot(radii, values, label=name)
-    axes.axhline(losses.mean(), color="black", linewidth=0.8, linestyle=":", label="average loss")
+    axes.axhline(losses.mean(), color="black", linewidth=0.8, linestyle=":", label="mean loss")
     axes.axhline(losses.max(), color="black", linewidth=0.5, linestyle="--", label="largest loss")
     axes.set(
         xscale="log",
         yscale="log",
-        xlabel="radius ρ of the ball (each divergence has its own scale)",
+        xlabel="radius ρ (its scale depends on the divergence)",
         ylabel="worst-case logistic loss",
-        title="How bad could it get? A logistic regression on Adult",
+        title="Worst case of a logistic regression on Adult",
     )
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(PICTURE, dpi=150)

@@ -1,7 +1,7 @@
-"""A loop of one's own: a network that tells odd digits from even ones, where nines are rare.
+"""A plain PyTorch loop: classify digits as odd or even when nines are rare in training.
 
-Trains with the mean of the losses, with the worst mix of each batch, and with draws whose
-gradient is unbiased for the worst mix of all rows.
+Trains with the mean loss, with the robust loss of each batch, and with draws whose gradient is
+unbiased for the robust loss of all rows.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from drolearn.nn import MultilevelBatches, RobustLoss
 
-RARE, LEFT, RHO = 9, 5, 1.0
+RARE, KEPT, RHO = 9, 5, 1.0
 
 
 def rows(seed: int = 0) -> tuple[TensorDataset, TensorDataset, Tensor]:
-    """Training rows with five nines, test rows with all of them, and which those are."""
+    """Return training rows with five nines, test rows with all nines, and a mask of those."""
     pixels, digit = load_digits(return_X_y=True)
     order = np.random.default_rng(seed).permutation(len(pixels))
     train, test = np.split(order, [len(order) * 3 // 5])
-    train = np.delete(train, np.flatnonzero(digit[train] == RARE)[LEFT:])
+    train = np.delete(train, np.flatnonzero(digit[train] == RARE)[KEPT:])
     x = torch.tensor(pixels / 16.0, dtype=torch.float32)
     odd = torch.tensor(digit % 2)
     return (
@@ -36,35 +36,35 @@ def rows(seed: int = 0) -> tuple[TensorDataset, TensorDataset, Tensor]:
 
 
 def network(seed: int = 0) -> nn.Module:
-    """64 pixels in, scores of even and odd out."""
+    """Return a network from 64 pixels to the scores of even and odd."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
 
 
 def losses(model: nn.Module, batch: list[Tensor]) -> Tensor:
-    """One loss for each example."""
+    """Return one loss per example."""
     x, y = batch
     return F.cross_entropy(model(x), y, reduction="none")
 
 
 def errors(scores: Tensor, y: Tensor, rare: Tensor) -> str:
-    """Errors on all test rows and on the rare ones, in words."""
+    """Format the errors on all test rows and on the nines."""
     wrong = (scores.argmax(1) != y).double()
     return f"{100 * wrong.mean():5.1f}% wrong, {100 * wrong[rare].mean():5.1f}% of the nines"
 
 
 def main(epochs: int = 30) -> None:
-    """Train in three ways and print the errors."""
+    """Train with three objectives and print the errors."""
     train, test, rare = rows()
-    for name in ("the mean loss", "the worst mix of each batch", "the worst mix of all rows"):
+    for objective in ("the mean loss", "the worst mix of each batch", "the worst mix of all rows"):
         model, criterion = network(), RobustLoss(RHO)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
         batches = MultilevelBatches(len(train), batch_size=32, rho=RHO, random_state=0)
         plain = DataLoader(train, batch_size=int(batches.method.sizes[0]), shuffle=True)
         for _ in range(epochs):
-            if name == "the worst mix of all rows":
+            if objective == "the worst mix of all rows":
                 steps = (criterion(losses(model, b), draw) for b, draw in batches.loader(train))
-            elif name == "the worst mix of each batch":
+            elif objective == "the worst mix of each batch":
                 steps = (criterion(losses(model, b)) for b in plain)
             else:
                 steps = (losses(model, b).mean() for b in plain)
@@ -74,7 +74,7 @@ def main(epochs: int = 30) -> None:
                 optimiser.step()
         with torch.no_grad():
             x, y = test.tensors
-            print(f"{name:29s}{errors(model(x), y, rare)}")
+            print(f"{objective:29s}{errors(model(x), y, rare)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lightning: a robust LightningModule, resumed to the bit from a checkpoint amid an epoch.
+"""Lightning: a robust LightningModule that resumes from a checkpoint within an epoch.
 
 pip install 'drolearn[torch]' lightning
 """
@@ -20,7 +20,7 @@ from drolearn.nn import MultilevelBatches, RobustLoss
 
 
 class RobustModule(L.LightningModule):
-    """A network, a robust criterion, and batches that come with their draws."""
+    """A network with a robust criterion and batches with draws."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,29 +31,29 @@ class RobustModule(L.LightningModule):
         )
 
     def train_dataloader(self) -> Any:
-        """(batch, draw) by (batch, draw)."""
+        """Return a loader of (batch, draw)."""
         return self.batches.loader(self.train_rows)
 
     def training_step(self, batch: Any, step: int) -> Tensor:
-        """The unbiased estimate of a draw; Lightning takes its gradient."""
+        """Return the unbiased estimate of the robust loss."""
         examples, draw = batch
         return self.criterion(losses(self.model, examples), draw)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Plain steps with momentum."""
+        """Return SGD with momentum."""
         return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """The batches to come belong to a checkpoint."""
+        """Save the state of the batches."""
         checkpoint["batches"] = self.batches.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on with them."""
+        """Restore the state of the batches."""
         self.batches.load_state_dict(checkpoint["batches"])
 
 
 def fit(folder: str, epochs: int, checkpoint: Path | None = None) -> RobustModule:
-    """Train, from a checkpoint if there is one, and keep those of every tenth step."""
+    """Train, optionally from a checkpoint, and save a checkpoint every tenth step."""
     every_tenth = ModelCheckpoint(folder, "{step}", every_n_train_steps=10, save_top_k=-1)
     trainer = L.Trainer(
         accelerator="cpu",
@@ -69,16 +69,16 @@ def fit(folder: str, epochs: int, checkpoint: Path | None = None) -> RobustModul
 
 
 def main(epochs: int = 30) -> None:
-    """Train at once, and again from a checkpoint: both are the same to the bit."""
+    """Train without a break and from a checkpoint, and compare the parameters bit by bit."""
     _, test, rare = rows()
     x, y = test.tensors
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        whole = fit(first, epochs)
-        resumed = fit(second, epochs, Path(first) / "step=10.ckpt")  # amid the first epoch
-    for name, module in (("at once", whole), ("stopped and resumed", resumed)):
+        uninterrupted = fit(first, epochs)
+        resumed = fit(second, epochs, Path(first) / "step=10.ckpt")  # in the first epoch
+    for name, module in (("at once", uninterrupted), ("stopped and resumed", resumed)):
         with torch.no_grad():
             print(f"{name:29s}{errors(module.model(x), y, rare)}")
-    pairs = zip(whole.parameters(), resumed.parameters(), strict=True)
+    pairs = zip(uninterrupted.parameters(), resumed.parameters(), strict=True)
     same = all(torch.equal(one, other) for one, other in pairs)
     print("the same to the bit" if same else "NOT the same")
     if not same:

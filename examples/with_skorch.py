@@ -1,4 +1,4 @@
-"""skorch: a robust criterion, its radius searched by scikit-learn; and unbiased draws.
+"""skorch: a robust criterion whose radius scikit-learn searches, and unbiased draws.
 
 pip install 'drolearn[torch]' skorch
 """
@@ -19,18 +19,18 @@ from drolearn.nn import MultilevelBatches, RobustLoss
 
 
 class RobustCrossEntropy(RobustLoss):
-    """The cross-entropy of the worst mix of a batch, or of all rows if there is a draw."""
+    """The robust cross-entropy of a batch, or of all rows if there is a draw."""
 
     def forward(self, scores: Tensor, y: Tensor, draw: Any = None) -> Tensor:  # type: ignore[override]
-        """One number for a batch of scores and labels."""
+        """Return the robust loss of a batch of scores and labels."""
         return super().forward(F.cross_entropy(scores, y, reduction="none"), draw)
 
 
 class MultilevelClassifier(NeuralNetClassifier):
-    """Trains with draws: the loader hands them out with the batches."""
+    """A classifier that trains with draws, which its loader yields with the batches."""
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        """Draws for training, ordinary batches for all else."""
+        """Return a loader of draws for training and of ordinary batches otherwise."""
         if not training:
             return super().get_iterator(dataset, training=False)
         rho = self.get_params_for("criterion")["rho"]
@@ -39,7 +39,7 @@ class MultilevelClassifier(NeuralNetClassifier):
         )
 
     def train_step_single(self, batch: Any, **fit_params: Any) -> dict[str, Any]:
-        """As skorch's, with the draw."""
+        """Make the forward and backward pass of skorch, with the draw."""
         self._set_training(True)
         (x, y), draw = batch
         scores = self.infer(x, **fit_params)
@@ -49,7 +49,7 @@ class MultilevelClassifier(NeuralNetClassifier):
 
 
 def main(epochs: int = 30) -> None:
-    """Search the radius of a robust net, then train with draws."""
+    """Search the radius of a robust network, then train with draws."""
     train, test, rare = rows()
     (x, y), (x_test, y_test) = train.tensors, test.tensors
     options: dict[str, Any] = {

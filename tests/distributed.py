@@ -1,11 +1,21 @@
-"""What each process of tests/test_nn.py does; started by torchrun."""
+"""What the processes of tests/test_distributed.py do.
+
+torchrun starts one of them per rank, with the checks to run as arguments.  Without torchrun,
+`python -m tests.distributed FOLDER 2:equal,grouped 3:equal` imports PyTorch once, forks two
+processes and then three, and writes their output and exit codes to the folder.
+"""
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
+import socket
 import sys
+import traceback
 from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,32 +25,29 @@ from torch.utils.data import TensorDataset
 
 from drolearn import Draw, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
+from tests.networks import gradient, small_network
 
 SHARDS = {2: [[20, 10], [1, 29]], 3: [[17, 13, 0], [0, 0, 30]], 4: [[10, 0, 13, 7]]}
 
 
 def model_and_rows() -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    model = small_network().double()
     x = torch.randn(30, 4, dtype=torch.float64)
-    return model.double(), x, x[:, 0].sign() + 0.5 * torch.randn(30, dtype=torch.float64)
+    return model, x, x[:, 0].sign() + 0.5 * torch.randn(30, dtype=torch.float64)
 
 
 def losses(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return (model(x)[:, 0] - y).square()
 
 
-def gradient(model: torch.nn.Module) -> torch.Tensor:
-    return torch.cat([p.grad.ravel() for p in model.parameters()])
-
-
 def equal(rank: int, world: int) -> None:
+    """Value, weights and gradient equal those of one process, for uneven and empty shards."""
     for sizes in SHARDS[world]:
         for divergence, weighted in (("chi2", False), ("kl", True), ("hellinger", False)):
             model, x, y = model_and_rows()
             base = torch.linspace(0.5, 2.0, 30, dtype=torch.float64) if weighted else None
             alone = RobustLoss(0.5, divergence)
-            # Two micro-batches, the second half as long, accumulated as users do.
+            # Gradients are accumulated over two micro-batches, the second half as long.
             for cut in (30, 15):
                 alone(losses(model, x[:cut], y[:cut]),
                       sample_weight=None if base is None else base[:cut]).backward()  # fmt: skip
@@ -50,13 +57,13 @@ def equal(rank: int, world: int) -> None:
             criterion = RobustLoss(0.5, divergence, process_group=True)
             for cut, last in ((30, False), (15, True)):
                 starts = [min(sum(sizes[:k]), cut) for k in range(world + 1)]
-                own = slice(starts[rank], starts[rank + 1])
+                mine = slice(starts[rank], starts[rank + 1])
                 with nullcontext() if last else shared.no_sync():
-                    part = None if base is None else base[own]
-                    loss = criterion(losses(shared, x[own], y[own]), sample_weight=part)
+                    part = None if base is None else base[mine]
+                    loss = criterion(losses(shared, x[mine], y[mine]), sample_weight=part)
                     loss.backward()
             torch.testing.assert_close(gradient(model), want, rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
+            torch.testing.assert_close(criterion.weights, weights[mine], rtol=1e-12, atol=1e-15)
             z = losses(model, x[:15], y[:15]).detach().numpy()
             b = None if base is None else base[:15].numpy()
             value = worst_case(z, 0.5, divergence, b).value
@@ -68,7 +75,7 @@ def equal(rank: int, world: int) -> None:
 
 
 def grouped(rank: int, world: int) -> None:
-    """Groups that are spread over processes, one of them on one process only."""
+    """Groups may be spread over processes or be on one of them."""
     for sizes in SHARDS[world]:
         model, x, y = model_and_rows()
         of = torch.arange(30) // 12
@@ -78,14 +85,14 @@ def grouped(rank: int, world: int) -> None:
         gradients, weights = gradient(model), alone.weights
         model.zero_grad()
         shared = DistributedDataParallel(model)
-        own = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+        mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
         criterion = RobustLoss(0.2, process_group=True)
-        loss = criterion(losses(shared, x[own], y[own]), groups=of[own].numpy())
+        loss = criterion(losses(shared, x[mine], y[mine]), groups=of[mine].numpy())
         loss.backward()
         torch.testing.assert_close(gradient(model), gradients, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(criterion.weights, weights[own], rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(criterion.weights, weights[mine], rtol=1e-12, atol=1e-15)
         torch.testing.assert_close(loss, want, rtol=1e-12, atol=0.0)
-    # Numbers that a double could not tell apart.
+    # Numbers that are equal as doubles.
     of = torch.tensor([-1, 2**53, 2**53 + 1])
     loss = RobustLoss(1e6, process_group=True)(torch.tensor([0.0, 1.0, 2.0 + rank]), groups=of)
     assert abs(loss.item() - (1.5 + world / 2)) < 1e-6  # the mean of the worst group
@@ -103,7 +110,7 @@ def grouped(rank: int, world: int) -> None:
 
 
 def passes(rank: int, world: int) -> None:
-    """Draws of different sizes in micro-batches: the mean of the gradients of all, on all."""
+    """With draws of different sizes, every process gets the mean of their gradients."""
     _, x, y = model_and_rows()
     data = TensorDataset(x, y)
 
@@ -113,7 +120,7 @@ def passes(rank: int, world: int) -> None:
     def draw(which: int, step: int) -> Draw:
         return MultilevelBatches(30, batch_size=4, fire=0.5, random_state=0, rank=which).draw(step)
 
-    def network() -> torch.nn.Module:  # with statistics that are exchanged before a pass
+    def network() -> torch.nn.Module:  # its statistics are exchanged before a forward pass
         norm = torch.nn.BatchNorm1d(4, dtype=torch.float64)
         return torch.nn.Sequential(norm, model_and_rows()[0])
 
@@ -129,15 +136,16 @@ def passes(rank: int, world: int) -> None:
         robust_backward(shared, loss_fn, data, draws[rank], 5)
         torch.testing.assert_close(gradient(model), gradient(alone) / world, rtol=1e-9, atol=1e-12)
         counts.append({-(-each.indices.size // 5) for each in draws})
-    assert max(map(len, counts)) > 1  # or nothing was tried
+    assert max(map(len, counts)) > 1  # some draws had different numbers of micro-batches
     print("passed", flush=True)
 
 
 def bad(rank: int, world: int) -> None:
+    """Wrong arguments in one process are an error in all of them."""
     criterion = RobustLoss(process_group=True)
     for wrong in (torch.ones(2, 2), torch.tensor(1.0), torch.ones(2, dtype=torch.int64)):
-        said = "'losses' parameter" if rank == 1 else "Process 1 of the group"
-        with pytest.raises(ValueError, match=said):
+        message = "'losses' parameter" if rank == 1 else "Process 1 of the group"
+        with pytest.raises(ValueError, match=message):
             criterion(wrong if rank == 1 else torch.ones(3))
     with pytest.raises(
         ValueError, match=r"must be a tensor of weights|Process 1 of the group gave"
@@ -160,11 +168,12 @@ def bad(rank: int, world: int) -> None:
     else:
         with pytest.raises(ValueError, match=r"(does not belong to|Got) "):
             RobustLoss(process_group=first)(torch.ones(2))
-    assert criterion(torch.ones(3)).item() == 1.0  # and all go on together
+    assert criterion(torch.ones(3)).item() == 1.0  # the group is still in step
     print("refused", flush=True)
 
 
 def dies(rank: int, world: int) -> None:
+    """One process ends in the middle."""
     criterion = RobustLoss(process_group=True)
     criterion(torch.ones(3))
     if rank == 1:
@@ -172,8 +181,58 @@ def dies(rank: int, world: int) -> None:
     criterion(torch.ones(3))
 
 
-if __name__ == "__main__":
+# -- starting ------------------------------------------------------------------------------------
+
+
+def run(parts: list[str]) -> None:
+    """Run some checks in this process, whose rank is in the environment."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=20))
-    for part in sys.argv[1:]:
+    for part in parts:
         globals()[part](dist.get_rank(), dist.get_world_size())
     dist.destroy_process_group()
+
+
+def forked(rank: int, parts: list[str], output: Path) -> None:
+    """The same in a forked process, whose output goes to a file."""
+    os.environ["RANK"] = str(rank)
+    with open(output, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        run(parts)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # destructors of a broken process group may wait for the others
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def fork_all(folder: Path, jobs: list[str]) -> None:
+    """Run each job, such as 2:equal,grouped, in as many forked processes."""
+    fork = multiprocessing.get_context("fork")
+    for job in jobs:
+        world, parts = job.split(":")
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), WORLD_SIZE=world)
+        processes = [
+            fork.Process(target=forked, args=(rank, parts.split(","), folder / f"{job}.{rank}"))
+            for rank in range(int(world))
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(120.0)
+            process.kill()
+            process.join()
+        (folder / f"{job}.json").write_text(json.dumps([p.exitcode for p in processes]))
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        run(sys.argv[1:])
+    else:
+        fork_all(Path(sys.argv[1]), sys.argv[2:])

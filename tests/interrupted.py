@@ -1,4 +1,4 @@
-"""Programs that are interrupted over and over, and how long each signal takes to be noticed."""
+"""Programs that are interrupted again and again, and how long each signal takes to arrive."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ import time
 
 import numpy as np
 
-SET_UP = """
-import signal, sys, time
+#: Seconds after which a program ends if a signal was lost or a call does not return.
+LIMIT = 60
+
+SET_UP = f"""
+import faulthandler, signal, sys, time
 import numpy as np
 from drolearn import Divergence, Ending, RobustClassifier, solve, worst_case
 # A process that was started in the background ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 rng = np.random.default_rng(0)
+
+def limit():
+    # After {LIMIT} seconds, writes where all threads are and ends the process; each call starts
+    # the time anew.
+    faulthandler.dump_traceback_later({LIMIT}, exit=True)
 """
 
-# What is interrupted, over and over.  Sizes are such that one call takes longer than the signal
-# takes to arrive.
+# What is interrupted.  One call takes longer than a signal takes to arrive.
 _CALLS = {
     "worst-case": """
 z = rng.exponential(size=2_000_000)
@@ -57,6 +64,7 @@ def interrupted(k):
         call(k)
 
 for k in range(REPEATS):
+    limit()
     try:
         interrupted(k)
     except KeyboardInterrupt:
@@ -69,13 +77,12 @@ class Alarm(Exception):
     pass
 
 def handler(number, frame):
-    global rang
-    rang = time.monotonic()
     raise Alarm
 
 signal.signal(signal.SIGALRM, handler)
 slowest = 0.0
 for k in range(REPEATS):
+    limit()
     try:
         began = time.monotonic()
         wait = rng.uniform(0.001, 0.1)
@@ -89,6 +96,7 @@ print("slowest", slowest, flush=True)
 
 
 def command(call: str, loop: str, repeats: int) -> list[str]:
+    """The command that interrupts a call in a loop."""
     return [sys.executable, "-c", f"REPEATS = {repeats}\n{SET_UP}{_CALLS[call]}{loop}"]
 
 
@@ -113,5 +121,5 @@ def waits(call: str, repeats: int) -> tuple[list[float], str]:
 
 
 def timers(call: str, repeats: int) -> subprocess.CompletedProcess[str]:
-    """A process in which as many timers ring, and whose handler raises."""
+    """Run a program with as many timers, whose handler raises."""
     return subprocess.run(command(call, _TIMER, repeats), capture_output=True, text=True)

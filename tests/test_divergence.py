@@ -1,4 +1,4 @@
-"""What divergences say of themselves, and what is refused."""
+"""Divergences: φ and its constants, equality, pickling, names, custom ones, errors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ import pytest
 
 from drolearn import KL, ChiSquare, CressieRead, CVaR, Divergence, ReverseKL, worst_case
 from drolearn.divergence import as_divergence
-from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, name
+from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, kl, name
 
 GRID = np.exp(np.linspace(-8.0, 8.0, 201))
 
 
+def half_distance(s):
+    """φ of total variation."""
+    return 0.5 * abs(s - 1.0)
+
+
+def half_distance_slope(s):
+    return np.where(s > 1.0, 0.5, -0.5)
+
+
+def half_distance_inverse(t):
+    return np.where(t < -0.5, 0.0, np.where(t <= 0.5, 1.0, math.inf))
+
+
 @pytest.mark.parametrize("divergence", BALLS, ids=name)
-def test_facts(divergence):
+def test_constants_agree_with_phi(divergence):
     assert divergence.phi(1.0) == 0.0
     assert (divergence.phi(GRID) >= -1e-15).all()
     near_zero, near_infinity = 1e-150, 1e150
@@ -35,7 +48,7 @@ def test_facts(divergence):
 
 
 @pytest.mark.parametrize("divergence", ALL, ids=name)
-def test_compiled_phi_is_the_same(divergence):
+def test_compiled_phi_equals_phi(divergence):
     for s in GRID[(GRID < 1.9) | (divergence not in ALL[-2:])]:
         compiled = divergence.core.phi(s)
         assert compiled == pytest.approx(float(divergence.phi(s)), rel=1e-13, abs=1e-15)
@@ -53,7 +66,7 @@ def test_cressie_read_contains_its_limits(k):
 
 
 def test_cressie_read_two_is_half_of_chi_square():
-    """Two solvers that share no formula: the general one and that of χ²."""
+    """The general solver and that of χ² share no formula."""
     rng = np.random.default_rng(0)
     for rho in (1e-4, 0.1, 3.0):
         for size in (5, 1000, 60_000):
@@ -72,7 +85,7 @@ def test_custom_equals_built_in():
 
 
 def test_custom_phi_needs_no_normalisation():
-    """S log s differs from KL's φ by s − 1, which sums to zero over any weights."""
+    """s log s is φ of KL plus s − 1, and Σ b (s − 1) = 0 for all weights."""
     plain = Divergence.custom(
         lambda s: s * np.log(s),
         lambda s: np.log(s) + 1.0,
@@ -89,17 +102,29 @@ def test_custom_phi_needs_no_normalisation():
 
 def test_custom_of_straight_pieces_equals_total_variation():
     straight = Divergence.custom(
-        lambda s: 0.5 * abs(s - 1.0),
-        lambda s: np.where(s > 1.0, 0.5, -0.5),
-        lambda t: np.where(t < -0.5, 0.0, np.where(t <= 0.5, 1.0, math.inf)),
-        slope_infinity=0.5,
-        strictly_convex=False,
-    )
+        half_distance, half_distance_slope, half_distance_inverse,
+        slope_infinity=0.5, strictly_convex=False,
+    )  # fmt: skip
     z = np.random.default_rng(5).standard_normal(40)
     for rho in (0.01, 0.3, 0.9):
         one, other = worst_case(z, rho, straight), worst_case(z, rho, "total-variation")
         assert one.achieved <= rho * (1.0 + 1e-9)
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-14)
+
+
+class TestMethods:
+    def test_between(self):
+        with pytest.raises(ValueError, match=r"'p' and 'base' must be vectors of one length"):
+            ChiSquare().between([1.0, 1.0, 1.0], [0.5, 0.5])
+        assert ChiSquare().between([0.5, 0.5], [1.0, 0.0]) == math.inf
+
+    def test_maximum(self):
+        with pytest.raises(ValueError, match=r"'peak' parameter must lie above 0"):
+            ChiSquare().maximum(0.0)
+
+    def test_phi_of_negative_numbers(self):
+        for divergence in ("chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"):
+            assert as_divergence(divergence).phi(-1.0) == math.inf
 
 
 def test_equality_and_pickling():
@@ -140,19 +165,19 @@ def test_other_names_are_refused(given):
 
 
 @pytest.mark.parametrize("level", [0.0, -0.1, 1.5, math.nan, "0.1", None, True])
-def test_cvar_refuses(level):
+def test_levels_that_cvar_refuses(level):
     with pytest.raises(ValueError, match=r"'level' parameter of CVaR must be .* Got"):
         CVaR(level)
 
 
 @pytest.mark.parametrize("k", [math.nan, math.inf, 101, "2", None])
-def test_cressie_read_refuses(k):
+def test_orders_that_cressie_read_refuses(k):
     with pytest.raises(ValueError, match=r"'k' parameter of CressieRead must be .* Got"):
         CressieRead(k)
 
 
 class TestCustomRefuses:
-    """A φ that makes no sense, with the point where it fails."""
+    """Errors name the condition that φ breaks, and the point where it does."""
 
     def test_not_zero_at_one(self):
         with pytest.raises(ValueError, match=r"phi\(1\) must be 0\. Got phi\(1\) = 1\.0 instead"):
@@ -210,19 +235,12 @@ class TestCustomRefuses:
     def test_inverse_that_is_wrong_where_there_is_no_slope(self):
         with pytest.raises(ValueError, match=r"the s that minimises phi\(s\) - t\*s\. At t = "):
             Divergence.custom(
-                lambda s: 0.5 * abs(s - 1.0),
-                lambda s: np.where(s > 1.0, 0.5, -0.5),
-                lambda t: 1.0,
-                strictly_convex=False,
+                half_distance, half_distance_slope, lambda t: 1.0, strictly_convex=False
             )
 
     def test_straight_pieces_not_declared(self):
         with pytest.raises(ValueError, match=r"pass strictly_convex=False"):
-            Divergence.custom(
-                lambda s: 0.5 * abs(s - 1.0),
-                lambda s: np.where(s > 1.0, 0.5, -0.5),
-                lambda t: np.where(t < -0.5, 0.0, np.where(t <= 0.5, 1.0, math.inf)),
-            )
+            Divergence.custom(half_distance, half_distance_slope, half_distance_inverse)
 
     @pytest.mark.parametrize("phi_zero", [0.2, math.inf])
     def test_wrong_value_at_zero(self, phi_zero):
@@ -245,7 +263,7 @@ class TestCustomRefuses:
 
     def test_no_value_at_zero(self):
         with pytest.raises(ValueError, match=r"phi\(0\.0\) is nan, so 'phi_zero'"):
-            Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp)
+            Divergence.custom(kl, np.log, np.exp)
 
     @pytest.mark.parametrize(
         "phi", [lambda s: math.log(s) - s + 1, lambda s: 0.0 if s == 1 else (s - 1) ** 2]
@@ -256,7 +274,7 @@ class TestCustomRefuses:
         ):
             Divergence.custom(phi, lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
 
-    def test_an_exception_of_its_own(self):
+    def test_an_exception_of_phi_is_raised_as_it_is(self):
         with pytest.raises(KeyError, match="mine"):
             Divergence.custom(lambda s: {}["mine"], lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
 
@@ -269,6 +287,6 @@ class TestCustomRefuses:
             Divergence.custom(lambda s: (s - 1) ** 2, 3.0, lambda t: 1 + t / 2)  # type: ignore[arg-type]
 
 
-def test_bent_example_is_what_it_says():
+def test_bent_example_has_straight_pieces():
     assert not CUSTOM_BENT.strictly_convex
     np.testing.assert_allclose(CUSTOM_BENT.phi([0.0, 0.5, 1.0, 2.0, 3.0]), [0.75, 0.25, 0, 1, 3])

@@ -1,4 +1,4 @@
-"""Ctrl-C and timers: a signal at any moment ends a call with its exception, never the process."""
+"""Ctrl-C and timers: a signal ends a call with the exception of its handler, at any moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALLS = [("worst-case", 96), ("exact", 48), ("stochastic", 64)]
 
 @pytest.mark.parametrize(("call", "repeats"), CALLS)
 def test_ctrl_c_at_any_moment(call, repeats):
-    """Each SIGINT is a KeyboardInterrupt; `benchmarks.interrupts` measures how soon."""
+    """Every SIGINT becomes a KeyboardInterrupt; `benchmarks.interrupts` measures how soon."""
     waited, ending = waits(call, repeats)
     assert len(waited) == repeats, ending
     assert ending.startswith("exit code 0"), ending
@@ -27,14 +27,14 @@ def test_ctrl_c_at_any_moment(call, repeats):
 
 @pytest.mark.parametrize(("call", "repeats"), CALLS)
 def test_a_timer_whose_handler_raises(call, repeats):
-    """Any exception of a signal handler comes through as it is."""
+    """Any exception of a signal handler is raised as it is."""
     run = timers(call, repeats)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("slowest")
 
 
 def test_ctrl_c_keeps_the_best_model():
-    """`solve` returns what it has found; estimators keep it and raise."""
+    """`solve` returns its best model; estimators keep it and raise KeyboardInterrupt."""
     program = f"""{SET_UP}
 import os, threading
 X = rng.standard_normal((100_000, 20))
@@ -43,9 +43,9 @@ def later():
     time.sleep(0.3)
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=later).start()
-found = solve(X, y, solver="gssg", tol=None, max_iter=10_000, random_state=0)
-assert found.ending is Ending.INTERRUPTED, found.status
-assert found.value < 0.69
+solution = solve(X, y, solver="gssg", tol=None, max_iter=10_000, random_state=0)
+assert solution.ending is Ending.INTERRUPTED, solution.status
+assert solution.value < 0.69
 model = RobustClassifier(l2=0.0, solver="gssg", tol=None, max_iter=10_000, random_state=0)
 threading.Thread(target=later).start()
 try:

@@ -1,4 +1,4 @@
-"""Losses: slopes, second derivatives, conjugates, and what is refused."""
+"""Losses: slopes, second derivatives, conjugates, errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ import pytest
 
 from drolearn import Loss
 from drolearn.loss import as_loss
-
-
-def softplus(x):
-    return np.log(1.0 + np.exp(-x))
-
-
-def softplus_slope(x):
-    return -1.0 / (1.0 + np.exp(x))
-
+from tests.examples import softplus, softplus_slope
 
 NAMED = ["logistic", "squared-hinge", "smoothed-hinge", "squared", "huber"]
 LOSSES = [
@@ -30,7 +22,7 @@ GRID = np.linspace(-6.0, 6.0, 241) + 0.0123
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.name}-{loss.width}")
-def test_slopes_bends_and_smoothness(loss):
+def test_derivatives_and_smoothness(loss):
     value, slope = loss.at(GRID)
     step = 1e-6
     numeric = (loss.at(GRID + step)[0] - loss.at(GRID - step)[0]) / (2 * step)
@@ -56,7 +48,7 @@ def test_conjugates_are_tight_at_the_slope_and_bounds_elsewhere(loss):
     assert (z2 + loss.conjugate(u, y) >= u * other - 1e-12).all()
 
 
-def test_logistic_keeps_its_digits():
+def test_logistic_is_exact_for_large_margins():
     value, slope = as_loss("logistic").at([-800.0, -40.0, 0.0, 40.0, 700.0])
     np.testing.assert_allclose(
         value, [800.0, 40.0 + math.exp(-40.0), math.log(2.0), math.exp(-40.0), math.exp(-700.0)],
@@ -106,6 +98,6 @@ def test_multinomial_of_two_classes_is_logistic():
         ),
     ],
 )
-def test_what_is_refused(build, message):
+def test_errors(build, message):
     with pytest.raises(ValueError, match=message):
         build()

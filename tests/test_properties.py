@@ -1,4 +1,4 @@
-"""What must hold of every worst case, for every divergence."""
+"""Properties of the worst case that hold for every divergence."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drolearn import CVaR, TotalVariation, worst_case
-from drolearn.divergence import as_divergence
+from drolearn import worst_case
 from tests.examples import (
     ALL,
     BALLS,
     CUSTOM_BENT,
+    FAST,
     bases,
     losses,
     name,
@@ -28,8 +28,6 @@ thorough = settings(
     max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 quick = settings(thorough, max_examples=250)
-# Straight pieces take thousands of sweeps: the same properties on fewer examples.
-SMOOTH = [divergence for divergence in ALL if divergence is not CUSTOM_BENT]
 
 
 def spread_of(z, base) -> float:
@@ -49,13 +47,13 @@ def assert_optimal(z, base, rho, divergence) -> None:
     assert 0.0 <= wc.gap <= 1e-10 * max(1.0, spread)
     assert wc.gap <= 1e-9 * spread  # also where the losses are tiny
     assert wc.value == pytest.approx(p @ z, abs=1e-11 * np.abs(z).max(), rel=0.0)
-    # What it says of itself is true of the weights.
+    # The divergence it reports is that of the weights.
     assert divergence.between(p, b) == pytest.approx(wc.achieved, rel=1e-9, abs=3e-14)
     assert z[b > 0.0].min() <= wc.value <= z[b > 0.0].max() or spread == 0.0
 
 
 @thorough
-@given(problems(SMOOTH))
+@given(problems(FAST))
 def test_feasible_and_certified(problem):
     assert_optimal(*problem)
 
@@ -67,14 +65,14 @@ def test_feasible_and_certified_with_straight_pieces(problem):
 
 
 @settings(quick, max_examples=60)
-@given(problems(SMOOTH, max_size=100_000))
+@given(problems(FAST, max_size=100_000))
 def test_feasible_and_certified_for_many_losses(problem):
     assert_optimal(*problem)
 
 
 @quick
-@given(problems(SMOOTH), seeds)
-def test_permutation(problem, seed):
+@given(problems(FAST), seeds)
+def test_order_of_the_losses_does_not_matter(problem, seed):
     z, base, rho, divergence = problem
     order = np.random.default_rng(seed).permutation(z.size)
     here = worst_case(z, rho, divergence, base)
@@ -83,7 +81,7 @@ def test_permutation(problem, seed):
 
 
 @quick
-@given(problems(SMOOTH), st.sampled_from([1.0, -3.0, 1e6, -1e6]))
+@given(problems(FAST), st.sampled_from([1.0, -3.0, 1e6, -1e6]))
 def test_adding_a_constant_moves_the_value_and_not_the_weights(problem, constant):
     z, base, rho, divergence = problem
     spread = spread_of(z, base)
@@ -95,7 +93,7 @@ def test_adding_a_constant_moves_the_value_and_not_the_weights(problem, constant
 
 
 @quick
-@given(problems(SMOOTH), st.integers(-498, 498))
+@given(problems(FAST), st.integers(-498, 498))
 def test_scaling_by_a_power_of_two_changes_no_bit_of_the_weights(problem, exponent):
     z, base, rho, divergence = problem
     size = np.abs(z).max()
@@ -136,7 +134,7 @@ def test_radius_zero_is_the_average(problem):
 
 @quick
 @given(problems(BALLS))
-def test_beyond_the_maximum_all_mass_lies_on_the_largest_loss(problem):
+def test_beyond_the_largest_divergence_all_weight_is_on_the_largest_loss(problem):
     z, base, _, divergence = problem
     b = normalised(base, z.size)
     top = (z == z[b > 0.0].max()) & (b > 0.0)
@@ -150,7 +148,7 @@ def test_beyond_the_maximum_all_mass_lies_on_the_largest_loss(problem):
 
 
 @quick
-@given(problems(SMOOTH), seeds)
+@given(problems(FAST), seeds)
 def test_repeating_a_row_and_doubling_its_weight_are_the_same(problem, seed):
     z, base, rho, divergence = problem
     base = np.ones(z.size) if base is None else base
@@ -169,8 +167,8 @@ def test_repeating_a_row_and_doubling_its_weight_are_the_same(problem, seed):
 
 
 @quick
-@given(losses(), radii, st.sampled_from(SMOOTH), st.data())
-def test_rows_of_weight_zero_do_not_exist(z, rho, divergence, data):
+@given(losses(), radii, st.sampled_from(FAST), st.data())
+def test_rows_of_weight_zero_change_nothing(z, rho, divergence, data):
     extra = data.draw(losses(20))
     padded = np.concatenate([extra, z])
     base = np.concatenate([np.zeros(extra.size), np.ones(z.size)])
@@ -182,7 +180,7 @@ def test_rows_of_weight_zero_do_not_exist(z, rho, divergence, data):
 
 @pytest.mark.parametrize("divergence", ALL, ids=name)
 @pytest.mark.parametrize("rho", [1e-8, 0.1, 1.0, 1e3])
-class TestShapes:
+class TestKnownAnswers:
     """Single cases with known answers."""
 
     def test_one_loss(self, divergence, rho):
@@ -196,7 +194,7 @@ class TestShapes:
         assert (wc.value, wc.achieved, wc.gap) == (-2.0, 0.0, 0.0)
 
     def test_two_points(self, divergence, rho):
-        """On two points the ball is an interval: p is its end, found here by bisection."""
+        """On two points the ball is an interval; bisection finds its end."""
         wc = worst_case([0.0, 1.0], rho, divergence, sample_weight=[3.0, 1.0])
         low, high = 0.25, 1.0
         for _ in range(200):
@@ -233,104 +231,15 @@ class TestShapes:
         assert np.array_equal(booleans.weights, worst_case((z > 2) * 1.0, rho, divergence).weights)
 
 
-def test_the_losses_are_not_written_to():
+def test_losses_are_not_written_to():
     z = np.random.default_rng(0).standard_normal(50_000)
     before = z.copy()
-    for divergence in SMOOTH:
+    for divergence in FAST:
         worst_case(z, 0.1, divergence)
         assert np.array_equal(z, before)
 
 
-def test_inactive_losses_have_exact_zeros():
-    """The paper's assumption that all weights stay positive fails already for ρ = 1/(N − 1)."""
-    z = np.arange(10.0)
-    assert (worst_case(z, rho=0.1).weights > 0.0).all()
-    wc = worst_case(z, rho=1.0)
-    zero = wc.weights == 0.0
-    assert 0 < zero.sum() < 10
-    # p = b (1 + (z − λ)/(2α)) where that is positive
-    s = 1.0 + (z - wc.lam) / (2.0 * wc.alpha)
-    np.testing.assert_allclose(wc.weights, np.maximum(s, 0.0) / 10.0, atol=1e-15)
-    assert (s[zero] <= 0.0).all()
-
-
-def test_multipliers_give_the_weights():
-    z = np.random.default_rng(0).standard_normal(200)
-    inverses = {
-        "kl": np.exp,
-        "reverse-kl": lambda t: 1.0 / (1.0 - t),
-        "hellinger": lambda t: 1.0 / (1.0 - 2.0 * t) ** 2,
-        "jensen-shannon": lambda t: np.exp(2.0 * t) / (2.0 - np.exp(2.0 * t)),
-    }
-    for divergence, inverse in inverses.items():
-        wc = worst_case(z, 0.2, divergence)
-        np.testing.assert_allclose(
-            wc.weights, inverse((z - wc.lam) / wc.alpha) / z.size, rtol=1e-10, err_msg=divergence
-        )
-
-
-@pytest.mark.parametrize("divergence", ["chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon"])
-def test_radii_not_far_from_rounding(divergence):
-    """R = mean + √(2ρ/φ''(1)) × standard deviation, up to rounding of D and of weights."""
-    curvature = as_divergence(divergence).curvature
-    for seed, rho in enumerate(np.logspace(-15.2, -10.0, 200)):
-        rng = np.random.default_rng(seed)
-        z = rng.standard_normal(int(rng.integers(2, 300)))
-        found = worst_case(z, rho, divergence).value
-        want = z.mean() + np.sqrt(2.0 * rho / curvature) * z.std()
-        assert abs(found - want) <= (1e-7 if rho < 1e-13 else 1e-8) * np.ptp(z)
-        assert found >= z.mean() - 1e-15 * np.ptp(z)
-
-
-def test_radii_next_to_the_largest_of_all():
-    """Where the largest loss gets all the weight, give or take a rounding."""
-    assert worst_case([0.6, 0.3, 0.0], math.nextafter(2.0, 0.0)).value == pytest.approx(0.6)
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        n = int(rng.integers(2, 60))
-        z, base = rng.standard_normal(n), rng.random(n) + 1e-3
-        ties = int(rng.integers(1, n))
-        z[:ties] = z.max()
-        for b in (None, base):
-            share = normalised(b, n)[:ties].sum()
-            for rho in (1.0 / share - 1.0, math.nextafter(1.0 / share - 1.0, 0.0)):
-                found = worst_case(z, rho, sample_weight=b)
-                assert found.value == pytest.approx(z[0], rel=1e-12, abs=1e-12)
-                assert found.achieved <= rho * (1.0 + 1e-9) + 1e-14
-
-
-def test_cvar_is_the_mean_of_the_worst():
-    z = np.random.default_rng(1).standard_normal(1000)
-    for share in (1, 10, 250, 1000):
-        wc = worst_case(z, divergence=CVaR(share / 1000))
-        assert wc.value == pytest.approx(np.sort(z)[-share:].mean(), rel=1e-12)
-    between = worst_case([1.0, 2.0, 3.0], divergence=CVaR(0.5))
-    np.testing.assert_allclose(between.weights, [0.0, 1.0 / 3.0, 2.0 / 3.0], rtol=1e-15)
-
-
-def test_cvar_does_not_depend_on_the_radius():
-    z = np.random.default_rng(2).standard_normal(100)
-    one, other = (worst_case(z, rho, "cvar") for rho in (0.0, 1e3))
-    assert np.array_equal(one.weights, other.weights)
-
-
-@pytest.mark.parametrize("divergence", [TotalVariation(), CVaR(0.3)], ids=name)
-def test_many_weighted_losses_sum_to_one(divergence):
-    """The masses on both sides of a quantile are sums of many weights, each with its rounding."""
-    rng = np.random.default_rng(0)
-    z, base = rng.standard_normal(1_000_000), 10.0 ** rng.uniform(-12.0, 0.0, 1_000_000)
-    wc = worst_case(z, 0.3, divergence, base)
-    assert abs(math.fsum(wc.weights) - 1.0) <= 1e-12
-    assert (wc.weights >= 0.0).all()
-    assert wc.gap <= 1e-10 * (z.max() - z.min())
-
-
-def test_total_variation_moves_mass_from_the_bottom_to_the_top():
-    wc = worst_case([1.0, 2.0, 3.0, 4.0], 0.375, TotalVariation())
-    np.testing.assert_allclose(wc.weights, [0.0, 0.125, 0.25, 0.625], rtol=1e-15)
-
-
-@pytest.mark.parametrize("divergence", SMOOTH, ids=name)
+@pytest.mark.parametrize("divergence", FAST, ids=name)
 @given(st.data())
 @settings(max_examples=3, deadline=None, derandomize=True)
 def test_threads_change_no_bit(divergence, data):

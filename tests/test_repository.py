@@ -1,4 +1,4 @@
-"""The package as users meet it."""
+"""The package and its documentation as users see them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import drolearn
-from drolearn.datasets.catalogue import load_adult
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,14 +30,14 @@ def test_examples_on_the_pages_run(page):
     assert failed == 0
 
 
-def test_tables_of_measurements_are_those_of_the_committed_results():
+def test_tables_of_measurements_follow_from_the_committed_results():
     from benchmarks import report
 
     for page, text in report.pages().items():
         assert page.read_text(encoding="utf-8") == text, page.name
 
 
-def test_import_is_light():
+def test_import_loads_no_heavy_library():
     program = "import sys, drolearn; print([m for m in {} if m in sys.modules])"
     heavy = ["torch", "sklearn", "joblib", "matplotlib", "pandas", "rich", "pooch", "pydantic"]
     heavy += ["pyarrow", "typer"]
@@ -48,23 +46,14 @@ def test_import_is_light():
     assert run.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("module", ["drolearn.datasets", "drolearn.paper.tables"])
+def test_libraries_are_imported_when_used(module):
+    heavy = ["pooch", "requests", "pandas", "tabulate", "jinja2", "loky", "matplotlib", "filelock"]
+    program = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
 def test_all_public_names_exist_and_are_documented():
     for name in drolearn.__all__:
         assert getattr(drolearn, name).__doc__, name
-
-
-def test_adult():
-    adult = load_adult()
-    assert adult.X.shape == (45222, 104)
-    assert adult.X.dtype == np.float32
-    assert np.isfinite(adult.X).all()
-    assert {int(label) for label in np.unique(adult.y)} == {-1, 1}
-    assert adult.is_test.sum() == 15060
-    assert set(adult.sex) == {"Male", "Female"}
-    assert "White" in set(adult.race)
-    assert len(set(adult.race)) == 5
-    assert adult.feature_names[0] == "age"
-
-
-def test_adult_is_small():
-    assert (Path(drolearn.__file__).parent / "datasets" / "adult.npz").stat().st_size < 2**20

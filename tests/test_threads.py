@@ -1,4 +1,4 @@
-"""Threads: the same bits, whatever happens around them."""
+"""Threads: equal bits, concurrent callers, forks, and the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ module = sys.modules["drolearn._inner.worst_case"]
 LOSSES = np.logaddexp(0.0, np.random.default_rng(0).standard_normal(150_000))
 
 
-def test_many_callers_at_once():
-    """Whoever finds the threads busy works alone."""
+def test_concurrent_calls():
+    """A call that finds the threads busy runs on its own thread."""
     expected = worst_case(LOSSES, 0.1).weights
     with ThreadPoolExecutor(4) as callers:
-        found = callers.map(lambda _: worst_case(LOSSES, 0.1, n_jobs=2).weights, range(24))
-        assert all(np.array_equal(weights, expected) for weights in found)
+        results = callers.map(lambda _: worst_case(LOSSES, 0.1, n_jobs=2).weights, range(24))
+        assert all(np.array_equal(weights, expected) for weights in results)
 
 
-def _in_a_child(queue) -> None:
+def _solve_in_child(queue) -> None:
     queue.put(worst_case(LOSSES, 0.1, n_jobs=2).value)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_after_a_fork():
-    """The child has the parent's pool but none of its threads."""
+    """A child has the parent's pool but none of its threads."""
     expected = worst_case(LOSSES, 0.1, n_jobs=2).value
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
-    child = context.Process(target=_in_a_child, args=(queue,))
+    child = context.Process(target=_solve_in_child, args=(queue,))
     child.start()
     child.join(timeout=120)
     assert child.exitcode == 0
@@ -46,8 +46,8 @@ def test_after_a_fork():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_while_threads_are_at_work():
-    """A child that is made in the middle of a call does not wait for threads it does not have."""
+def test_a_fork_while_threads_are_running():
+    """A child forked during a call does not wait for threads it does not have."""
     z, stop = np.tile(LOSSES, 8), threading.Event()
 
     def work() -> None:
@@ -80,7 +80,7 @@ def test_equal_bits_for_any_number_of_threads():
                 assert np.array_equal(one, more)
 
 
-def test_the_lock_is_released():
+def test_the_interpreter_lock_is_released():
     """Other Python threads run while the core works."""
     z, ticks, stop = np.tile(LOSSES, 20), 0, threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_process_that_ends_while_threads_wait():
     assert done.returncode == 0, done.stderr
 
 
-def test_threads_are_used_only_where_they_pay(monkeypatch):
+def test_few_losses_use_one_thread(monkeypatch):
     used = []
     original = _core.solve
     monkeypatch.setattr(_core, "solve", lambda *a: used.append(a[-1]) or original(*a))

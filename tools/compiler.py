@@ -1,6 +1,6 @@
-"""Print the C++ compiler that builds the core; where there is none, install zig's into .venv.
+"""Print the C++ compiler for the core; if there is none, install zig's into .venv.
 
-The first of these that compiles C++20: $CXX, c++, g++, clang++, and zig from the package index.
+It is the first of these that compiles C++20: $CXX, c++, g++, clang++, zig from the package index.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 PROGRAM = "#include <bit>\nstatic_assert(std::bit_cast<int>(0.0f) == 0);\n"
 
-# Kernels for one kind of processor have an option of their own; all else must run everywhere, so
-# zig is told not to compile for the processor at hand. Its cache is removed with .venv.
+# -mcpu=baseline: by default zig compiles for the processor of this machine, but the core must run
+# on all of them. CMakeLists.txt adds an option for the AVX2 kernels. The cache is inside .venv.
 WRAPPER = """#!/bin/sh
 export ZIG_GLOBAL_CACHE_DIR='{folder}/cache'
 exec '{python}' -m ziglang {tool} "$@"
@@ -32,7 +32,7 @@ def compiles(compiler: str) -> bool:
 
 
 def install_zig() -> str | None:
-    """The path of a compiler made of zig, or None where it cannot be installed."""
+    """Install zig; return the path of its compiler, or None if the installation fails."""
     folder = Path(sys.prefix, "zig")
     if not (folder / "c++").exists():
         print("There is no compiler for C++20: installing zig's into", sys.prefix, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Check an installed drolearn: the core loads, worst cases and a fit come out right."""
+"""Check an installed drolearn: load the core, compute worst cases, fit a model."""
 
 from __future__ import annotations
 

@@ -16,11 +16,13 @@ from drolearn.divergence import (
 )
 
 if TYPE_CHECKING:
+    from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.cross_validation import RobustClassifierCV, RobustRegressorCV
-    from drolearn._estimators.linear import RobustClassifier, RobustRegressor
+    from drolearn._estimators.regression import RobustRegressor
     from drolearn._solvers.descent import Constant, Decay, History
-    from drolearn._solvers.draws import Draw, Fixed, Full, Growing, Multilevel
+    from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
+    from drolearn._solvers.multilevel import Multilevel
     from drolearn._solvers.solve import Solution, solve
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn.loss import Loss
@@ -64,13 +66,13 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Where the other names are: imported when they are used, so that a worst case does not wait for
-# solvers, nor solvers for scikit-learn.
+# Modules of the other public names, imported on first use: `worst_case` needs no solvers, and
+# solvers need no estimators.
 _LATER = {
+    "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.cross_validation",
     "RobustRegressorCV": "_estimators.cross_validation",
-    "RobustClassifier": "_estimators.linear",
-    "RobustRegressor": "_estimators.linear",
+    "RobustRegressor": "_estimators.regression",
     "Constant": "_solvers.descent",
     "Decay": "_solvers.descent",
     "History": "_solvers.descent",
@@ -78,7 +80,7 @@ _LATER = {
     "Fixed": "_solvers.draws",
     "Full": "_solvers.draws",
     "Growing": "_solvers.draws",
-    "Multilevel": "_solvers.draws",
+    "Multilevel": "_solvers.multilevel",
     "Ending": "_solvers.ending",
     "Solution": "_solvers.solve",
     "solve": "_solvers.solve",

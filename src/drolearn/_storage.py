@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Locked folders and atomic writes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["alone", "replacing"]
+__all__ = ["locked", "replacing"]
 
 
 @contextmanager
-def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Be the only process that works in a folder; the lock ends with the process, however."""
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock of a folder; the system releases it even if this process is killed."""
     from filelock import FileLock, Timeout
 
     try:
@@ -23,16 +23,16 @@ def alone(folder: str | os.PathLike[str]) -> Iterator[None]:
             yield
     except Timeout as error:
         raise BlockingIOError(
-            f"Another process is at work in {folder}: wait for it, or choose another folder."
+            f"Another process is using {folder}: wait until it ends, or choose another folder."
         ) from error
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to that takes the place of `path` when all went well.
+    """Write a file atomically: `path` is replaced when the block ends without an error.
 
-    Until then, and if anything goes wrong, what was there before stays.  A process that is killed
-    leaves at most a hidden file that ends in ".part"; the next one to write removes it.
+    Until then, and after an error, the old content stays.  A killed process leaves at most a
+    hidden file ending in ".part", which the next write to the same path removes.
     """
     target = Path(path)
     _remove_leftovers(target)
@@ -45,7 +45,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(part, 0o666 & ~mask)  # temporary files are private, results are not
+        os.chmod(part, 0o666 & ~mask)  # mkstemp makes private files; results are not private
         os.replace(part, target)
     except BaseException:
         Path(part).unlink(missing_ok=True)
@@ -53,16 +53,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove unfinished files of processes that are no more."""
+    """Remove unfinished files of processes that have ended."""
     for part in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
         pid = part.name.removesuffix(".part").split(".")[-2]
-        if pid.isdigit() and not _alive(int(pid)):
+        if pid.isdigit() and not _is_running(int(pid)):
             part.unlink(missing_ok=True)
 
 
-def _alive(pid: int) -> bool:
-    """Whether there is a process of this number, ours or somebody else's."""
-    if os.name == "nt":  # pragma: no cover - signal 0 would end the process there
+def _is_running(pid: int) -> bool:
+    """Whether a process has this id, whoever owns it."""
+    if os.name == "nt":  # pragma: no cover - on Windows, signal 0 would end the process
         return True
     try:
         os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Checks of what users pass, each in one place; every error is one sentence."""
+"""Checks of arguments, each in one place; every error is one sentence."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Array = NDArray[np.float64]
 
 
 def did_you_mean(given: object, names: Iterable[str]) -> str:
-    """A hint at the name that is nearest to what was given, or nothing."""
+    """A hint at the closest known name, or an empty string."""
     close = difflib.get_close_matches(str(given), list(names), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def as_count(parameter: str, value: Any) -> int:
-    """A whole number of at least one."""
+    """An integer of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise ValueError(
             f"The '{parameter}' parameter must be an integer of at least 1. Got {value!r} instead."
@@ -60,7 +60,7 @@ def as_radius(rho: float) -> float:
 
 
 def thread_count(n_jobs: int) -> int:
-    """How many threads are meant."""
+    """The number of threads for `n_jobs`."""
     from joblib import effective_n_jobs
 
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
@@ -72,13 +72,13 @@ def thread_count(n_jobs: int) -> int:
 
 
 def as_generator(random_state: Any) -> np.random.Generator:
-    """A generator of its own; one that was given moves on."""
+    """A new generator; one that was given is advanced by one draw."""
     if isinstance(random_state, np.random.Generator):
         return np.random.default_rng(int(random_state.integers(2**62)))
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(int(random_state.randint(2**31 - 1)))
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if random_state is None or (whole and random_state >= 0):
+    integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if random_state is None or (integer and random_state >= 0):
         return np.random.default_rng(random_state)
     raise ValueError(
         f"The 'random_state' parameter must be None, an integer of at least 0, a Generator or a "
@@ -90,10 +90,10 @@ def as_generator(random_state: Any) -> np.random.Generator:
 
 
 def as_vector(parameter: str, values: ArrayLike) -> Array:
-    """A contiguous float64 vector, copied only if it is not one already."""
+    """A contiguous float64 vector; no copy is made if it is one already."""
     if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
         return np.ascontiguousarray(values)
-    # Without numpy.ma, which NumPy imports when it is first used, nothing is masked.
+    # NumPy imports numpy.ma when it is first used; before that, no array can be masked.
     masked = "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray)
     if masked and np.ma.is_masked(values):
         raise ValueError(
@@ -107,7 +107,7 @@ def as_vector(parameter: str, values: ArrayLike) -> Array:
     except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"The '{parameter}' parameter must be a vector of real numbers. "
-            f"Got {type(values).__name__} instead, which does not convert to one."
+            f"Got {type(values).__name__} instead, which cannot be converted."
         ) from None
     if array.dtype.kind not in "fiub":
         raise ValueError(
@@ -123,7 +123,7 @@ def as_vector(parameter: str, values: ArrayLike) -> Array:
 
 
 def as_losses(losses: ArrayLike) -> Array:
-    """The losses, finite or not, as a vector."""
+    """The losses as a vector; they need not be finite."""
     z = as_vector("losses", losses)
     if z.size == 0:
         raise ValueError("The 'losses' parameter must hold at least one number. Got none instead.")
@@ -149,13 +149,13 @@ def as_weights(weights: ArrayLike, size: int, parameter: str = "sample_weight") 
         raise ValueError(
             f"The '{parameter}' parameter must have a positive sum. Got only zeros instead."
         )
-    if not 1e-100 < high < 1e100:  # sums of the raw weights must neither overflow nor vanish
+    if not 1e-100 < high < 1e100:  # rescale, so that sums neither overflow nor underflow
         b = np.ldexp(b, -math.frexp(high)[1])
     return b
 
 
 def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The names of the groups, and the number of each row's group."""
+    """The names of the groups in order, and the code of each row's group."""
     given = np.asarray(groups)
     if given.shape != (n,):
         raise ValueError(
@@ -164,14 +164,14 @@ def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64
         )
     if (given.dtype.kind == "f" and not np.isfinite(given).all()) or _has_missing(given):
         raise ValueError(
-            "The 'groups' parameter must not hold missing values or infinity: give rows of unknown "
-            "groups a name of their own."
+            "The 'groups' parameter must not hold missing values or infinity: use a separate group "
+            "name for rows whose group is unknown."
         )
     return distinct("groups", given)
 
 
 def refuse_missing(parameter: str, values: NDArray[Any]) -> None:
-    """Refuse names of which some are missing."""
+    """Refuse values of which some are missing."""
     if _has_missing(values):
         count = sum(_has_missing(values[i : i + 1]) for i in range(values.size))
         raise ValueError(
@@ -180,30 +180,29 @@ def refuse_missing(parameter: str, values: NDArray[Any]) -> None:
 
 
 def _has_missing(values: NDArray[Any]) -> bool:
-    """Whether some values are missing: not equal to themselves (NaN, NaT), None or pandas.NA."""
+    """Whether some values are missing: NaN, NaT (which differ from themselves), None, pandas.NA."""
     if values.dtype.kind != "O":
         return bool(np.any(values != values))
 
     def missing(value: Any) -> bool:
         try:
             return value is None or bool(value != value)
-        except (TypeError, ValueError):  # pandas.NA is neither equal to itself nor not
+        except (TypeError, ValueError):  # comparisons of pandas.NA have no truth value
             return True
 
     return any(map(missing, values))
 
 
 def distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The classes in order, and the place of each value among them.
+    """The distinct values in order, and the index of each value among them.
 
-    Looking places up is several times as fast as the sort of `np.unique(return_inverse=True)`.
+    Several times as fast as `np.unique(return_inverse=True)`.  Values must not be missing.
     """
-    refuse_missing(parameter, values)
     try:
         classes = np.unique(values)
         return classes, np.searchsorted(classes, values)
     except TypeError as error:
         raise ValueError(
-            f"The '{parameter}' parameter must hold labels of one kind, all strings or all "
-            f"numbers. Got a mix of kinds that cannot be sorted."
+            f"The '{parameter}' parameter must hold labels of one type, all strings or all "
+            f"numbers. Got a mix of types that cannot be sorted."
         ) from error

@@ -1,4 +1,4 @@
-"""Python runs this at start-up: it loads the core named by DROLEARN_CORE, not the installed one."""
+"""Python imports this at start-up: it loads the core from DROLEARN_CORE, not the installed one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 class Finder:
-    """Put in front of all others, also of the one for editable installations."""
+    """The first finder, also before that of editable installations."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -1,252 +1,139 @@
-"""The radius by cross-validation: a warm-started path over ρ in every fold."""
+"""`RobustClassifierCV` and `RobustRegressorCV`: the radius is chosen by cross-validation."""
 
 from __future__ import annotations
 
-import warnings
-from numbers import Real
 from typing import Any, ClassVar, Self
 
-import numpy as np
-from joblib import Parallel, delayed
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import _fit_context, is_classifier
-from sklearn.metrics import check_scoring, get_scorer_names
-from sklearn.model_selection import check_cv
-from sklearn.model_selection._split import GroupsConsumerMixin
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
 
-from drolearn._estimators.linear import Data, RobustClassifier, RobustLinear, RobustRegressor
-from drolearn._inner.groups import Groups
-from drolearn._inner.worst_case import as_radius
+from drolearn._estimators.classification import RobustClassifier
+from drolearn._estimators.path import DEFAULT_RHOS, RobustLinearCV
+from drolearn._estimators.regression import RobustRegressor
 from drolearn._solvers.solvers import Solver
-from drolearn._validation import as_generator, as_groups
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
 __all__ = ["RobustClassifierCV", "RobustRegressorCV"]
 
-Array = NDArray[np.float64]
-RHOS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-_OWN = ("loss", "worst-group", "robust")
 
+class RobustClassifierCV(RobustLinearCV, RobustClassifier):
+    """Robust linear classifier with the radius chosen by cross-validation.
 
-class RobustPath(RobustLinear):
-    """What both estimators with a path over ρ have in common."""
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "rhos": ["array-like"],
-        "cv": ["cv_object"],
-        "scoring": [StrOptions(set(_OWN) | set(get_scorer_names())), callable],
-        "scoring_rho": [Interval(Real, 0, None, closed="left")],
-        "train_on_groups": ["boolean"],
-    }
-    _plain: ClassVar[type[RobustLinear]]
-
-    rhos: Any
-    cv: Any
-    scoring: Any
-    scoring_rho: float
-    train_on_groups: bool
-
-    def _fit_path(self, data: Data, groups: Any) -> Self:
-        """Score all radii in all folds, then fit with the best on all rows."""
-        self.rhos_ = _as_radii(self.rhos)
-        names = None if groups is None else as_groups(groups, data.X.shape[0])[1]
-        if names is None and isinstance(self.scoring, str) and self.scoring == "worst-group":
-            raise ValueError(
-                f"The 'scoring' parameter of {type(self).__name__} must not be 'worst-group' "
-                f"without groups: give them to fit, or choose another."
-            )
-        found: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
-        wanted, splitter = isinstance(found, GroupsConsumerMixin), found
-        folds = list(splitter.split(data.X, data.y, groups if wanted else None))
-        told = self._told(data)
-        context = self._init_callback_context(max_subtasks=len(folds) + 1)
-        context.call_on_fit_task_begin(**told)
-        seeds = as_generator(self.random_state).integers(2**31 - 1, size=len(folds))
-        jobs = (
-            delayed(_score_fold)(self._model(int(seed)), self, data, names, train, test)
-            for seed, (train, test) in zip(seeds, folds, strict=True)
-        )
-        scores = []
-        for own in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
-            scores.append(own)
-            fold = context.subcontext(task_name="fold")
-            fold.call_on_fit_task_begin(**told)
-            fold.call_on_fit_task_end(**told)
-        self.scores_ = np.array(scores)
-        mean = self.scores_.mean(axis=0)
-        if not np.isfinite(mean).all():
-            raise ValueError(
-                f"The 'scoring' parameter of {type(self).__name__} must give finite scores. Got "
-                f"{mean[~np.isfinite(mean)][0]} for rho = {self.rhos_[~np.isfinite(mean)][0]:g} "
-                f"instead."
-            )
-        best = int(mean.size - 1 - np.argmax(mean[::-1]))  # of equals, the most robust
-        self.best_score_ = float(mean[best])
-        last = context.subcontext(task_name="refit")
-        last.call_on_fit_task_begin(**told)
-        own_groups = groups if self.train_on_groups else None
-        self._fit(data, own_groups, self.rhos_[best], context=last)
-        last.call_on_fit_task_end(**told, reconstruction_attributes={})
-        context.call_on_fit_task_end(**told, reconstruction_attributes={})
-        return self
-
-    def _model(self, seed: int) -> RobustLinear:
-        """The estimator of one fold."""
-        mine = self.get_params(deep=False)
-        own = {name: mine[name] for name in self._plain._get_param_names() if name in mine}
-        own.update(random_state=seed, warm_start=True, n_jobs=None, verbose=0)
-        # What is already part of the weights must not count twice.
-        own.pop("class_weight", None)
-        return self._plain(**own)
-
-    def plot_path(self, ax: Any = None) -> Any:
-        """Draw the scores against ρ: mean and standard error of the folds, and the choice.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; a new figure if not given.
-
-        Returns
-        -------
-        matplotlib Axes
-        """
-        check_is_fitted(self, "scores_")
-        import matplotlib.pyplot as plt
-
-        if ax is None:
-            ax = plt.subplots(layout="constrained")[1]
-        mean = self.scores_.mean(axis=0)
-        error = self.scores_.std(axis=0, ddof=1) / np.sqrt(len(self.scores_))
-        smallest = self.rhos_[self.rhos_ > 0.0].min(initial=1.0)
-        ax.errorbar(self.rhos_, mean, error, marker="o", capsize=3)
-        ax.axvline(self.rho_, linestyle=":", color="black", label=f"chosen: {self.rho_:g}")
-        ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
-        name = self.scoring if isinstance(self.scoring, str) else "score"
-        ax.set(xlabel="radius ρ", ylabel=f"−{name}" if name in _OWN else name)
-        ax.legend(frameon=False)
-        return ax
-
-
-def _as_radii(rhos: ArrayLike) -> Array:
-    """Radii in growing order, each once."""
-    given = column_or_1d(rhos)
-    if given.size == 0:
-        raise ValueError("The 'rhos' parameter must hold at least one radius. Got none instead.")
-    radii = np.unique([as_radius(rho) for rho in given.tolist()])
-    if not np.isfinite(radii).all():
-        raise ValueError("The 'rhos' parameter must hold finite radii. Got inf instead.")
-    return radii
-
-
-def _score_fold(
-    model: RobustLinear,
-    path: RobustPath,
-    data: Data,
-    groups: NDArray[np.int64] | None,
-    train: NDArray[np.int64],
-    test: NDArray[np.int64],
-) -> list[float]:
-    """The scores of all radii on one fold."""
-    missing = np.setdiff1d(data.y[test], data.y[train]) if is_classifier(model) else np.empty(0)
-    if missing.size:
-        raise ValueError(
-            f"The 'cv' parameter of {type(path).__name__} must leave every class some rows to "
-            f"train on. Got a fold that trains without {missing[0]!r}: use fewer folds, or drop it."
-        )
-    if data.weights is not None and not data.weights[test].any():
-        raise ValueError(
-            f"The 'cv' parameter of {type(path).__name__} must leave every fold some rows of "
-            f"positive weight to test on. Got a fold without."
-        )
-    own = None if groups is None or not path.train_on_groups else groups[train]
-    weights = None if data.weights is None else data.weights[train]
-    # The weights of `data` may be scaled by a power of two, which the model does not know.
-    model.set_params(l2=data.penalty(path.l2, train))
-    scores = []
-    for rho in path.rhos_:
-        model.set_params(rho=float(rho))
-        with warnings.catch_warnings():
-            # Its scores will say so; the last fit warns if it is chosen.
-            warnings.filterwarnings("ignore", "No model is better than none")
-            model.fit(data.X[train], data.y[train], sample_weight=weights, groups=own)  # type: ignore[attr-defined]
-        scores.append(_score(model, path, data, groups, test))
-    return scores
-
-
-def _score(
-    model: RobustLinear,
-    path: RobustPath,
-    data: Data,
-    groups: NDArray[np.int64] | None,
-    test: NDArray[np.int64],
-) -> float:
-    X, y = data.X[test], data.y[test]
-    weights = None if data.weights is None else data.weights[test]
-    scoring = path.scoring
-    if not (isinstance(scoring, str) and scoring in _OWN):
-        extra = {} if weights is None or callable(scoring) else {"sample_weight": weights}
-        scorer: Any = check_scoring(model, scoring)
-        try:
-            return float(scorer(model, X, y, **extra))
-        except TypeError as error:
-            if extra and "sample_weight" in str(error):
-                raise ValueError(
-                    f"The 'scoring' parameter of {type(path).__name__} must take sample weights "
-                    f"when they are given to fit. Got {scoring!r} instead."
-                ) from error
-            raise
-    if scoring == "robust":
-        return -model.worst_case(X, y, path.scoring_rho, weights).value
-    codes = np.zeros(test.size, dtype=np.int64)
-    if scoring == "worst-group" and groups is not None:
-        codes = groups[test]
-    parts = Groups.make(codes, weights)
-    return -float(parts.means(model.losses(X, y))[parts.shares > 0.0].max())
-
-
-class RobustClassifierCV(RobustPath, RobustClassifier):
-    """A :class:`RobustClassifier` whose radius is chosen by cross-validation.
+    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
+    all weights within a φ-divergence ball of radius ρ around the sample weights. After
+    cross-validation, it is fitted with the best radius on all rows.
 
     Parameters
     ----------
     rhos : array-like of float, default=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
-        Radii to try.  In every fold they are fitted from the smallest to the largest, each from
-        the model of the last.
-    cv : int, splitter or iterable, default=None
-        As in scikit-learn: five stratified folds if not given.
+        Radii ρ to try. In every fold they are fitted from the smallest to the largest, each
+        starting from the previous model. ρ = 0 is the plain weighted mean.
+    cv : int, cross-validation splitter or iterable, default=None
+        Folds as in scikit-learn; None makes five stratified folds.
     scoring : {"loss", "worst-group", "robust"}, scorer name or callable, default="loss"
-        What is best on the rows left out: the smallest mean loss, the smallest mean loss of the
-        worst group (groups are then to be given to fit), the smallest robust loss at radius
-        `scoring_rho`, or the highest score of scikit-learn's.
+        Score of a model on the validation rows: minus the mean loss, minus the mean loss of the
+        worst group (pass groups to `fit`), minus the robust loss at radius `scoring_rho`, or a
+        scorer of scikit-learn. The radius with the largest mean score is chosen.
     scoring_rho : float, default=0.1
         Radius for scoring="robust".
     train_on_groups : bool, default=True
-        Whether groups that are given to fit are also what the ball moves in training, or
-        only serve to score.
-    divergence, loss, fit_intercept, class_weight, solver, max_iter, tol,\
- random_state, warm_start, verbose
-        As for :class:`RobustClassifier`.
+        Whether the ball reweights the groups passed to `fit` in training. With False, groups are
+        used for scoring and splitting only.
+    divergence : str or Divergence, default="chi2"
+        Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
+        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
+        Loss of a row. With more than two classes, "logistic" is the multinomial logistic loss; the
+        other losses are for two classes.
     l2 : float or "auto", default="auto"
-        As for :class:`RobustClassifier`; "auto" is 1/Σw of the rows that each fold trains on.
+        Penalty l2/2 ‖w‖²; the intercept is not penalised. "auto" is 1/Σw, where w are the sample
+        weights times the class weights of the rows of each fit; without weights it is
+        1/N. This is scikit-learn's C = 1: with radius 0 the model is that of
+        ``LogisticRegression()``. Use l2 = 1/(C Σw) for another C, and 0 for no penalty. With
+        "auto", multiplying all weights by k has the effect of C = k, as in scikit-learn; with a
+        number, only the proportions of the weights matter.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, which multiply the sample weights. "balanced" gives all classes the
+        same total weight.
+    solver : str or Solver, default="auto"
+        Name of a solver, or an object with settings such as ``GSSG(batch_size=128)``. "exact",
+        "lbfgs" and "newton" compute a duality gap. "gssg", "gssg-anchor", "pssg" and "sgd" take
+        gradient steps on drawn rows, and "fsg" on all rows, without a gap. "auto" chooses the
+        solver that is expected to be fastest: an exact one unless there are many rows and `tol` is
+        large.
+    max_iter : float, default=100
+        Maximum number of passes over the data, for every solver. N rows drawn, or one gradient of
+        all rows, count as one pass.
+    tol : float or None, default=1e-6
+        Relative accuracy of the objective for exact solvers. Stochastic solvers do not bound the
+        distance to the optimum; they stop when a pass over the data improves the objective by less
+        than that. None makes all passes.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of stochastic solvers; every fold has its own, derived from it. The same seed gives the
+        same model to the bit, for any number of threads.
+    warm_start : bool, default=False
+        Whether the final fit starts from the previous model if its shape matches, instead of zeros.
     n_jobs : int or None, default=None
-        Folds at a time, by joblib and so by any of its backends; then threads for the last fit.
+        Number of folds that joblib fits in parallel, and number of threads of the final fit; -1
+        uses all processors.
+    verbose : int, default=0
+        If positive, print the progress of the final fit. For a progress bar, use
+        ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
 
     Attributes
     ----------
     rho_ : float
-        The radius with the best mean score; of equals, the largest.
-    rhos_ : array of shape (r,)
-        The radii in growing order.
-    scores_ : array of shape (folds, r)
-        Scores of the rows left out; larger is better.
+        Radius with the best mean score; the largest of them if several are equally good.
+    rhos_ : ndarray of shape (n_rhos,)
+        Radii in increasing order.
+    scores_ : ndarray of shape (n_folds, n_rhos)
+        Scores on the validation rows; larger is better.
     best_score_ : float
-        The best mean score.
-    coef_, intercept_, classes_, l2_, robust_loss_, worst_case_weights_, ...
-        Those of the model fitted with `rho_` on all rows, as for :class:`RobustClassifier`.
+        Mean score of `rho_`.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients; one row for two classes.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    l2_ : float
+        Penalty that was used.
+    robust_loss_ : float
+        Robust loss R on the training data, without the penalty.
+    objective_ : float
+        Robust loss plus penalty.
+    worst_case_weights_ : ndarray of shape (n_samples,)
+        Worst-case weights of the training rows.
+    groups_ : ndarray of shape (n_groups,) or None
+        Names of the groups, if groups were passed to `fit` and train_on_groups=True.
+    group_weights_ : ndarray of shape (n_groups,) or None
+        Worst-case weights of the groups, if groups were passed to `fit` and train_on_groups=True.
+    gap_ : float
+        No model with up to ten times the norm of this one (in scaled coordinates) has an objective
+        below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
+    history_ : History
+        Samples, CPU seconds, robust loss, gradient norm and step size during the fit.
+    status_ : str
+        One sentence on how the fit ended.
+    ending_ : Ending
+        How the fit ended, as an enum.
+    converged_ : bool
+        Whether the tolerance was reached or, with tol=None, all passes were made.
+    solver_ : str
+        Name of the solver that was used.
+    n_iter_ : int
+        Number of passes over the data, rounded up.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    RobustClassifier : The same for a given radius.
 
     Examples
     --------
@@ -260,16 +147,16 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
     ((5, 3), True)
     """
 
-    _plain = RobustClassifier
+    _fold_estimator = RobustClassifier
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustClassifier._parameter_constraints,
-        **RobustPath._parameter_constraints,
+        **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
 
     def __init__(
         self,
-        rhos: ArrayLike = RHOS,
+        rhos: ArrayLike = DEFAULT_RHOS,
         *,
         cv: Any = None,
         scoring: Any = "loss",
@@ -314,32 +201,155 @@ class RobustClassifierCV(RobustPath, RobustClassifier):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Choose the radius and fit; parameters as for `RobustClassifier.fit`.
+        """Choose the radius by cross-validation, then fit on all rows.
 
-        Folds do not look at `groups`, unless `cv` is a splitter by groups such as GroupKFold.
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows.  float32 and float64 arrays and CSR matrices are not copied.
+        y : array-like of shape (n_samples,)
+            Class labels of any type that can be sorted.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Base weights of the rows: weight 2 is the same as having the row twice. With
+            l2="auto", their sum determines the penalty.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row, for scoring="worst-group" and, with train_on_groups=True, for
+            training: the ball then reweights groups instead of single rows, which needs an exact
+            solver. Folds ignore groups unless `cv` splits by groups, as GroupKFold does.
+
+        Returns
+        -------
+        RobustClassifierCV
+            The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C during the final fit; the attributes then hold the best model so far.
+
+        Examples
+        --------
+        >>> from drolearn import RobustClassifierCV
+        >>> X, y = [[float(i)] for i in range(20)], ["no"] * 9 + ["yes", "no"] + ["yes"] * 9
+        >>> RobustClassifierCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
+        (2, 2)
         """
-        return self._fit_path(self._prepare(X, y, sample_weight), groups)
+        return self._fit_path(self._validate(X, y, sample_weight), groups)
 
 
-class RobustRegressorCV(RobustPath, RobustRegressor):
-    """A :class:`RobustRegressor` whose radius is chosen by cross-validation.
+class RobustRegressorCV(RobustLinearCV, RobustRegressor):
+    """Robust linear regression with the radius chosen by cross-validation.
+
+    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
+    all weights within a φ-divergence ball of radius ρ around the sample weights. After
+    cross-validation, it is fitted with the best radius on all rows.
 
     Parameters
     ----------
-    rhos, cv, scoring, scoring_rho, train_on_groups, n_jobs
-        As for :class:`RobustClassifierCV`; folds are not stratified.
-    divergence, loss, fit_intercept, solver, max_iter, tol,\
- random_state, warm_start, verbose
-        As for :class:`RobustRegressor`.
+    rhos : array-like of float, default=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
+        Radii ρ to try. In every fold they are fitted from the smallest to the largest, each
+        starting from the previous model. ρ = 0 is the plain weighted mean.
+    cv : int, cross-validation splitter or iterable, default=None
+        Folds as in scikit-learn; None makes five folds.
+    scoring : {"loss", "worst-group", "robust"}, scorer name or callable, default="loss"
+        Score of a model on the validation rows: minus the mean loss, minus the mean loss of the
+        worst group (pass groups to `fit`), minus the robust loss at radius `scoring_rho`, or a
+        scorer of scikit-learn. The radius with the largest mean score is chosen.
+    scoring_rho : float, default=0.1
+        Radius for scoring="robust".
+    train_on_groups : bool, default=True
+        Whether the ball reweights the groups passed to `fit` in training. With False, groups are
+        used for scoring and splitting only.
+    divergence : str or Divergence, default="chi2"
+        Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
+        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    loss : {"squared", "huber"} or Loss, default="squared"
+        Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
+        linear beyond. Use `Loss.huber` for other widths.
     l2 : float or "auto", default="auto"
-        As for :class:`RobustRegressor`; "auto" is 1/Σw of the rows that each fold trains on.
+        Penalty l2/2 ‖w‖²; the intercept is not penalised. "auto" is 1/Σw, where w are the sample
+        weights of the rows of each fit; without weights it is 1/N. With radius 0 the
+        model is that of ``Ridge(alpha=1)``. Use l2 = alpha/Σw for another alpha, and 0 for no
+        penalty. With "auto", multiplying all weights by k has the effect of alpha = 1/k, as in
+        scikit-learn; with a number, only the proportions of the weights matter. With loss="huber",
+        the penalty has a larger effect the larger the values of y are: scale y, or use a smaller
+        l2.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    solver : str or Solver, default="auto"
+        Name of a solver, or an object with settings such as ``GSSG(batch_size=128)``. "exact",
+        "lbfgs" and "newton" compute a duality gap. "gssg", "gssg-anchor", "pssg" and "sgd" take
+        gradient steps on drawn rows, and "fsg" on all rows, without a gap. "auto" chooses the
+        solver that is expected to be fastest: an exact one unless there are many rows and `tol` is
+        large.
+    max_iter : float, default=100
+        Maximum number of passes over the data, for every solver. N rows drawn, or one gradient of
+        all rows, count as one pass.
+    tol : float or None, default=1e-6
+        Relative accuracy of the objective for exact solvers. Stochastic solvers do not bound the
+        distance to the optimum; they stop when a pass over the data improves the objective by less
+        than that. None makes all passes.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of stochastic solvers; every fold has its own, derived from it. The same seed gives the
+        same model to the bit, for any number of threads.
+    warm_start : bool, default=False
+        Whether the final fit starts from the previous model if its shape matches, instead of zeros.
+    n_jobs : int or None, default=None
+        Number of folds that joblib fits in parallel, and number of threads of the final fit; -1
+        uses all processors.
+    verbose : int, default=0
+        If positive, print the progress of the final fit. For a progress bar, use
+        ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
 
     Attributes
     ----------
-    rho_, rhos_, scores_, best_score_
-        As for :class:`RobustClassifierCV`.
-    coef_, intercept_, l2_, robust_loss_, worst_case_weights_, ...
-        Those of the model fitted with `rho_` on all rows, as for :class:`RobustRegressor`.
+    rho_ : float
+        Radius with the best mean score; the largest of them if several are equally good.
+    rhos_ : ndarray of shape (n_rhos,)
+        Radii in increasing order.
+    scores_ : ndarray of shape (n_folds, n_rhos)
+        Scores on the validation rows; larger is better.
+    best_score_ : float
+        Mean score of `rho_`.
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    l2_ : float
+        Penalty that was used.
+    robust_loss_ : float
+        Robust loss R on the training data, without the penalty.
+    objective_ : float
+        Robust loss plus penalty.
+    worst_case_weights_ : ndarray of shape (n_samples,)
+        Worst-case weights of the training rows.
+    groups_ : ndarray of shape (n_groups,) or None
+        Names of the groups, if groups were passed to `fit` and train_on_groups=True.
+    group_weights_ : ndarray of shape (n_groups,) or None
+        Worst-case weights of the groups, if groups were passed to `fit` and train_on_groups=True.
+    gap_ : float
+        No model with up to ten times the norm of this one (in scaled coordinates) has an objective
+        below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
+    history_ : History
+        Samples, CPU seconds, robust loss, gradient norm and step size during the fit.
+    status_ : str
+        One sentence on how the fit ended.
+    ending_ : Ending
+        How the fit ended, as an enum.
+    converged_ : bool
+        Whether the tolerance was reached or, with tol=None, all passes were made.
+    solver_ : str
+        Name of the solver that was used.
+    n_iter_ : int
+        Number of passes over the data, rounded up.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    RobustRegressor : The same for a given radius.
 
     Examples
     --------
@@ -352,16 +362,16 @@ class RobustRegressorCV(RobustPath, RobustRegressor):
     (5, 2)
     """
 
-    _plain = RobustRegressor
+    _fold_estimator = RobustRegressor
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustRegressor._parameter_constraints,
-        **RobustPath._parameter_constraints,
+        **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
 
     def __init__(
         self,
-        rhos: ArrayLike = RHOS,
+        rhos: ArrayLike = DEFAULT_RHOS,
         *,
         cv: Any = None,
         scoring: Any = "loss",
@@ -404,5 +414,37 @@ class RobustRegressorCV(RobustPath, RobustRegressor):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Choose the radius and fit; parameters as for `RobustClassifierCV.fit`."""
-        return self._fit_path(self._prepare(X, y, sample_weight), groups)
+        """Choose the radius by cross-validation, then fit on all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows.  float32 and float64 arrays and CSR matrices are not copied.
+        y : array-like of shape (n_samples,)
+            Target values.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Base weights of the rows: weight 2 is the same as having the row twice. With
+            l2="auto", their sum determines the penalty.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row, for scoring="worst-group" and, with train_on_groups=True, for
+            training: the ball then reweights groups instead of single rows, which needs an exact
+            solver. Folds ignore groups unless `cv` splits by groups, as GroupKFold does.
+
+        Returns
+        -------
+        RobustRegressorCV
+            The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C during the final fit; the attributes then hold the best model so far.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressorCV
+        >>> X, y = [[float(i)] for i in range(20)], [2.0 * i for i in range(20)]
+        >>> RobustRegressorCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
+        (2, 2)
+        """
+        return self._fit_path(self._validate(X, y, sample_weight), groups)

@@ -1,10 +1,20 @@
-"""The outer problem: linear models of the smallest robust loss.
+"""Solvers: minimise the robust loss over linear models.
 
-problem       data, loss and ball; all that one pass over the rows can tell
-certificate   how far the optimum can be
-draws         which rows a stochastic method looks at
-descent       the loop of all stochastic methods
-exact         L-BFGS and Newton on all rows
-choice        from the name of a method to its settings
-solve         one function for all of them
+solve        the public function, for all solvers
+checkpoint   one file for each fit, named by a fingerprint of data and settings
+choice       the solver for a name, and the automatic choice
+solvers      solvers as objects: settings, and what each of them requires
+inputs       checks of data, labels and weights
+descent      the loop of all stochastic solvers
+exact        L-BFGS and Newton's method, in stages
+warm_start   the solution on a subsample, for exact solvers
+iterations   the loop of the exact solvers
+directions   search directions and the line search
+certificate  duality gaps
+problem      the objective, and passes over all rows
+multilevel   draws whose gradient is unbiased
+draws        the rows of stochastic gradients, and their weights
+allocation   optimal probabilities of multilevel draws
+ending       how a solve ended
+state_file   states of solvers as files
 """

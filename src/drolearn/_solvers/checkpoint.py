@@ -1,24 +1,28 @@
-"""Checkpoints of stochastic solvers: a folder with one file for each fit.
+"""Checkpoints: a folder with one file for each fit.
 
-The name of a file is a fingerprint of the data, the settings, the starting point and the seed,
-so that folds and grid points do not collide, and no fit continues another one.
+The name of a file is a fingerprint of everything that determines the fit: data, settings, starting
+point, and the seed of stochastic solvers.  Folds and grid points therefore have files of their
+own, and no fit continues another one.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn._solvers.descent import State
+from drolearn._solvers.descent import History, State
+from drolearn._solvers.exact import ExactState
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solvers import Folder, Recipe
+from drolearn._solvers.solvers import Folder, Recipe, Solver
+from drolearn._solvers.state_file import load_state, save_state
 from drolearn._validation import as_generator
 
-__all__ = ["open_checkpoint"]
+__all__ = ["ExactCheckpoint", "open_checkpoint"]
 
 Array = NDArray[np.float64]
 
@@ -26,25 +30,62 @@ Array = NDArray[np.float64]
 def open_checkpoint(
     problem: Problem, recipe: Recipe, theta: Array, random_state: Any, folder: Folder
 ) -> tuple[State, Path | None]:
-    """The state to start from, and the file to save it to if a folder is given."""
+    """The state of a stochastic solver to start from, and the file to save it to, if any."""
     seed = _seed_of(random_state)
     rng = as_generator(random_state)
     if folder is None:
         return State.new(theta, rng), None
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"The 'checkpoint' setting must name a folder that can be written to. Got "
-            f"{str(place)!r} instead ({error.strerror})."
-        ) from error
-    file = place / f"{_fingerprint(problem, recipe, theta, seed)}.npz"
+    settings = (
+        seed, recipe.method, recipe.average, recipe.clip, recipe.anchor_every, recipe.tune,
+    )  # fmt: skip
+    # Functions cannot be compared, but their values at some steps can.
+    steps = np.arange(16.0) ** 3
+    sizes = np.broadcast_to(np.asarray(recipe.step(steps)), steps.shape)
+    file = _folder_for(folder) / f"{_fingerprint(problem, settings, theta, sizes)}.npz"
     return (State.load(file) if file.exists() else State.new(theta, rng)), file
 
 
+class ExactCheckpoint:
+    """The file of one fit with an exact solver, and the history that is saved with its state."""
+
+    def __init__(self, problem: Problem, solver: Solver, theta: Array, tol: float) -> None:
+        self.start: Array | ExactState = theta
+        self.history = History()
+        self.file: Path | None = None
+        if solver.checkpoint is None:
+            return
+        name = _fingerprint(problem, (solver.name, tol), theta)
+        self.file = _folder_for(solver.checkpoint) / f"{name}.npz"
+        if self.file.exists():
+            self.start, self.history = load_state(self.file, self._make)
+
+    def save(self, state: ExactState) -> None:
+        """Write the state and the history to the file."""
+        if self.file is not None:
+            content = {item.name: getattr(state, item.name) for item in fields(state)}
+            save_state(self.file, {**content, "history": vars(self.history)})
+
+    @staticmethod
+    def _make(content: dict[str, Any]) -> tuple[ExactState, History]:
+        history = History(**content.pop("history"))
+        return ExactState(**content), history
+
+
+def _folder_for(checkpoint: Any) -> Path:
+    """The folder of checkpoints, created if it does not exist."""
+    folder = Path(checkpoint)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"The 'checkpoint' setting must name a folder that can be written to. Got "
+            f"{str(folder)!r} instead ({error.strerror})."
+        ) from error
+    return folder
+
+
 def _seed_of(random_state: Any) -> str:
-    """What tells one seed from another; None is like None."""
+    """A text that differs for different seeds; that of None is always the same."""
     if isinstance(random_state, np.random.Generator):
         return repr(random_state.bit_generator.state)
     if isinstance(random_state, np.random.RandomState):
@@ -52,26 +93,23 @@ def _seed_of(random_state: Any) -> str:
     return repr(random_state)
 
 
-def _fingerprint(problem: Problem, recipe: Recipe, theta: Array, seed: str) -> str:
+def _fingerprint(problem: Problem, settings: tuple[Any, ...], *arrays: Array) -> str:
+    """A hash of the problem with all its data, of settings and of arrays."""
     content = hashlib.blake2b(digest_size=16)
-    settings = (
-        seed, problem.X.shape, problem.m, problem.loss, problem.divergence, problem.rho,
-        problem.l2, problem.intercept, problem.scaling, recipe.method, recipe.average, recipe.clip,
-        recipe.anchor_every, recipe.tune, str(problem.X.dtype), problem.weights is None,
+    of_problem = (
+        problem.X.shape, problem.m, problem.loss, problem.divergence, problem.rho, problem.l2,
+        problem.intercept, problem.scaling, str(problem.X.dtype), problem.weights is None,
     )  # fmt: skip
-    content.update(repr(settings).encode())
-    # A function has no contents that could be compared, but its values at some steps do.
-    steps = np.arange(16.0) ** 3
-    content.update(np.broadcast_to(np.asarray(recipe.step(steps)), steps.shape).tobytes())
-    for array in (theta, problem.y, problem.weights):
+    content.update(repr((of_problem, settings)).encode())
+    groups = problem.groups
+    data = (*arrays, problem.y, problem.weights, None if groups is None else groups.of)
+    parts = (problem.X.data, problem.X.indices, problem.X.indptr) if problem.sparse else None
+    for array in (*data, *(parts or _row_blocks(problem.X))):
         if array is not None:
             content.update(np.ascontiguousarray(array).data)
-    parts = (problem.X.data, problem.X.indices, problem.X.indptr) if problem.sparse else None
-    for array in parts or _row_blocks(problem.X):
-        content.update(np.ascontiguousarray(array).data)
     return content.hexdigest()
 
 
 def _row_blocks(X: Any) -> list[Any]:
-    """Dense rows in parts, of which copies are small."""
+    """Dense rows in blocks, so that copies are small."""
     return [X[first : first + 8192] for first in range(0, X.shape[0], 8192)]

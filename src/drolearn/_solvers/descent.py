@@ -1,9 +1,9 @@
-"""The one outer loop: step sizes, taming, averages, history, and a state that can be saved.
+"""The loop of all stochastic solvers.
 
     θ ← θ − γ_t D (G_t + l2 w),    G_t the gradient of a draw, D the scale of the columns
 
-Compiled code runs some hundred steps at a time and comes back to Python, which looks at the
-robust loss, tells whoever wants to know, saves, and stops when asked to.
+The core makes some hundred steps at a time.  In between, Python evaluates the robust loss, calls
+callbacks, saves a checkpoint, and stops if asked to.
 """
 
 from __future__ import annotations
@@ -19,63 +19,101 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn import _core
-from drolearn._solvers.draws import Draw, Method, Multilevel
+from drolearn._solvers.draws import Draw, Method
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.problem import Problem, some_rows
-from drolearn._storage import replacing
+from drolearn._solvers.multilevel import Multilevel
+from drolearn._solvers.problem import Problem, subsample
+from drolearn._solvers.state_file import load_state, save_state
 
 __all__ = ["Constant", "Decay", "History", "State", "descend"]
 
 Array = NDArray[np.float64]
 Step = Callable[[Array], Array]
 
-# Rows on which the robust loss is watched: enough to tell a good model from a bad one.
-_WATCHED = 1 << 14
-# Most steps of one stay in compiled code.
+# Rows of the subsample on which progress is evaluated.
+_EVALUATION_ROWS = 1 << 14
+# Largest number of steps in one call of the core.
 _STEPS = 1024
-# Multiplications of one stay in compiled code, some 20 ms: Ctrl-C and progress wait for it.
+# Multiplications in one call of the core, about 20 ms: Ctrl-C and callbacks wait for its end.
 _WORK = 2e7
 
 
 @dataclass(frozen=True)
 class Decay:
-    """γ_t = start · half/(half + t), the paper's with start = 1 and half = 5000."""
+    """Decaying step sizes γ_t = start · half/(half + t).
+
+    The defaults are those of the paper.
+
+    Parameters
+    ----------
+    start : float, default=1.0
+        The first step size.
+    half : float, default=5000.0
+        The number of steps after which the step size is half of the first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import Decay
+    >>> Decay(0.5, half=100.0)(np.array([0.0, 100.0, 300.0]))
+    array([0.5  , 0.25 , 0.125])
+    """
 
     start: float = 1.0
     half: float = 5000.0
 
     def __call__(self, t: Array) -> Array:
-        """Step sizes at steps t."""
+        """The step sizes of steps t."""
         return self.start * self.half / (self.half + t)
 
 
 @dataclass(frozen=True)
 class Constant:
-    """γ_t = start."""
+    """Constant step size γ_t = start.
+
+    Parameters
+    ----------
+    start : float, default=1.0
+        The step size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import Constant
+    >>> Constant(0.5)(np.array([0.0, 100.0]))
+    array([0.5, 0.5])
+    """
 
     start: float = 1.0
 
     def __call__(self, t: Array) -> Array:
-        """Step sizes at steps t."""
+        """The step sizes of steps t."""
         return np.full(t.shape, self.start)
 
 
 @dataclass
 class History:
-    """What was seen on the way; one number in each list for each look.
+    """The progress of a solve; each list has one entry for each evaluation.
 
     Attributes
     ----------
     samples : list of float
-        Rows drawn so far, those of full passes included.
+        Rows read so far, including passes over all rows.
     seconds : list of float
         CPU seconds of this process so far.
     value : list of float
-        Robust loss, penalty included, on the watched rows.
+        Robust loss with penalty; stochastic solvers evaluate it on a subsample of large data.
     gradient_norm : list of float
-        Mean norm of recent gradients.
+        Norm of the gradient; for stochastic solvers the mean norm of recent ones.
     step : list of float
-        Step size.
+        Step size; NaN for exact solvers.
+
+    Examples
+    --------
+    >>> from drolearn import solve
+    >>> history = solve([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], l2=0.1).history
+    >>> len(history.samples) == len(history.value)
+    True
     """
 
     samples: list[float] = field(default_factory=list)
@@ -85,23 +123,37 @@ class History:
     step: list[float] = field(default_factory=list)
 
     def add(self, *row: float) -> None:
-        """Append one look."""
+        """Append one evaluation.
+
+        Parameters
+        ----------
+        *row : float
+            One number for each list, in the order of the attributes.
+
+        Examples
+        --------
+        >>> from drolearn import History
+        >>> history = History()
+        >>> history.add(100.0, 0.1, 0.693, 0.5, 1.0)
+        >>> history.value
+        [0.693]
+        """
         for column, number in zip(fields(self), row, strict=True):
             getattr(self, column.name).append(float(number))
 
 
 @dataclass
 class Anchoring:
-    """What methods with anchors remember besides the anchor itself."""
+    """The state of an anchor, besides the anchor itself."""
 
     samples: float = 0.0
-    """The sample count at which the anchor was cast."""
+    """The sample count at which the anchor was set."""
     value: float = 0.0
-    """The robust loss there."""
-    shorter: float = 0.0
-    """How many times the steps were halved."""
-    shortened: float = 0.0
-    """The sample count at which they were halved last."""
+    """The objective at the anchor."""
+    halvings: float = 0.0
+    """How many times the step size was halved."""
+    halved_at: float = 0.0
+    """The sample count of the last halving."""
 
 
 _COUNTS = ("step", "samples", "base_norm", "averaged", "corrections", "clipped")
@@ -109,7 +161,7 @@ _COUNTS = ("step", "samples", "base_norm", "averaged", "corrections", "clipped")
 
 @dataclass
 class State:
-    """All that the next step depends on, and the best model so far."""
+    """Everything that the next step depends on, and the best model so far."""
 
     theta: Array
     average: Array
@@ -139,56 +191,39 @@ class State:
 
     @property
     def averaged(self) -> Array:
-        """The average of the iterates, late ones counting more."""
+        """The weighted average of the iterates; later ones have larger weights."""
         weight = self.tally.averaged
         return self.average / weight if weight > 0.0 else self.theta.copy()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The core's tally as a dictionary of its numbers."""
+        """The attributes, with the core's tally as a dictionary."""
         return {**self.__dict__, "tally": _counts_of(self.tally)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, tally=_tally_of(state["tally"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, all of it or nothing."""
-        import json
-
-        about = {
-            "best_value": self.best_value,
+        """Write the state to a file, completely or not at all."""
+        content = {
+            **self.__dict__,
             "tally": _counts_of(self.tally),
             "anchoring": vars(self.anchoring),
-            "generator": self.generator,
-            "probabilities": self.probabilities,
             "history": vars(self.history),
         }
-        names = ("theta", "average", "anchor", "drift", "best")
-        arrays = {name: getattr(self, name) for name in names}
-        with replacing(path) as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+        save_state(path, content)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> State:
         """Read a state that `save` has written."""
-        import json
-        import zipfile
 
-        broken = (zipfile.BadZipFile, EOFError)
-        try:
-            # A file of its own: np.load leaves one open if it is damaged.
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                content = {name: stored[name] for name in stored.files}
-            about = json.loads(str(content.pop("about")))
-            history = History(**about.pop("history"))
-            about["probabilities"] = tuple(about["probabilities"])
-            about["tally"] = _tally_of(about["tally"])
-            about["anchoring"] = Anchoring(**about["anchoring"])
-            return State(**content, **about, history=history)
-        except (LookupError, TypeError, ValueError, NotImplementedError, *broken) as error:
-            raise ValueError(
-                f"{os.fspath(path)!r} is not a checkpoint of drolearn, or is damaged: delete it "
-                f"to start anew."
-            ) from error
+        def make(content: dict[str, Any]) -> State:
+            content["history"] = History(**content["history"])
+            content["probabilities"] = tuple(content["probabilities"])
+            content["tally"] = _tally_of(content["tally"])
+            content["anchoring"] = Anchoring(**content["anchoring"])
+            return State(**content)
+
+        return load_state(path, make)
 
 
 def _counts_of(tally: _core.Tally) -> dict[str, float]:
@@ -214,38 +249,41 @@ def descend(
     anchor_every: float = math.inf,
     tune: bool = False,
     tol: float | None = None,
-    watch_rows: int = _WATCHED,
+    evaluation_rows: int = _EVALUATION_ROWS,
     watch: Callable[[State], bool] = lambda state: False,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Ending:
-    """Run until so many samples are drawn; why it ended.
+    """Make steps until `samples` rows are drawn, or until it ends for another reason.
 
-    Changes `state` in place.  `tol` is the relative progress of a pass, on the watched rows,
-    below which it ends; `watch` returns True to stop.
+    Changes `state` in place.  `tol` ends the run when a pass improves the objective on the
+    evaluation rows by less, relatively.  `watch` is called after each evaluation and returns True
+    to stop.
 
     A correction longer than `clip` · (mean norm of the base block's gradient) · √(1 + t/100) is
-    cut to that length, so that rare, huge ones do not throw the iterates off.  The bound grows
-    and fewer and fewer are cut: the estimate is biased at first and unbiased in the limit;
-    `clip = inf` leaves every one unbiased.  Every `anchor_every` samples, the full gradient is
-    taken at the current point and becomes the anchor of the draws that follow; steps are halved
-    if the robust loss has grown since the last one.  `tune` fits the
-    level probabilities after a short run.  `watch_rows` rows tell the best model so far.
+    clipped to that length, as rare large corrections would throw the iterates off.  The bound
+    grows, so the estimate is biased at first and unbiased in the limit; `clip = inf` clips nothing.
+
+    After every `anchor_every` samples, the current point becomes the anchor: the draws that follow
+    estimate the difference from its full gradient.  The step size is halved if the objective has
+    increased since the last anchor.  `tune` estimates the best level probabilities after a short
+    run.  The best model is chosen on `evaluation_rows` rows.
     """
     rng = np.random.default_rng()
     rng.bit_generator.state = state.generator
-    # Who comes closer than some rows can tell is watched on all of them.
-    watched = _Watched(problem, average, problem.n if anchor_every < math.inf else watch_rows)
+    # With an anchor, iterates come closer to the optimum than a subsample can resolve.
+    rows = problem.n if anchor_every < math.inf else evaluation_rows
+    evaluator = _Evaluator(problem, average, rows)
     tally = state.tally
     chunk = float(min(max(_WORK / (problem.row_size * problem.m), 64.0), 2.0**20))
     if problem.sparse:
-        # A stay ends with a look at every coordinate: it must pay for itself.
+        # Each call of the core ends with a pass over all coordinates.
         chunk = max(chunk, 4.0 * problem.d / problem.row_size)
-    # Whole numbers: the next multiple of a fraction may be rounded to the sample count itself,
-    # and such a stay would never end.
+    # An integer: the next multiple of a fraction could round to the current sample count, and the
+    # loop would never end.
     chunk = float(math.ceil(chunk))
     began = time.process_time() - (state.history.seconds[-1] if state.history.seconds else 0.0)
     if math.isinf(state.best_value):
-        state.best_value = watched.value(state.best)
+        state.best_value = evaluator.value(state.best)
         state.history.add(0.0, time.process_time() - began, state.best_value, math.nan, math.nan)
     ending = Ending.ALL_PASSES if tol is None else Ending.EXHAUSTED
     try:
@@ -254,16 +292,16 @@ def descend(
                 method = _tuned(problem, method, state, rng, tune)
             at = tally.samples
             if anchor_every < math.inf and at >= _next_anchor(state, anchor_every):
-                _cast_anchor(problem, state)
+                _set_anchor(problem, state)
                 at = tally.samples
             limit = min((at // chunk + 1.0) * chunk, samples)
             if anchor_every < math.inf:
                 limit = min(limit, _next_anchor(state, anchor_every))
             first = tally.step
             gammas = _step_sizes(step, first + np.arange(_STEPS, dtype=np.float64))
-            gammas = gammas * 0.5**state.anchoring.shorter
-            # Late iterates count more, as t²: early ones need not be cut off at a point that
-            # only who knows the number of steps could name.
+            gammas = gammas * 0.5**state.anchoring.halvings
+            # Weights grow like t², so that the average forgets early iterates without knowing the
+            # number of steps in advance.
             omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
             try:
                 status = run_steps(problem, method, state, rng, (gammas, clip, omega, limit))
@@ -271,19 +309,18 @@ def descend(
                 state.generator = rng.bit_generator.state
             if status == _core.NOT_SOLVED:
                 raise RuntimeError("No worst case was found for the losses of a draw.")
-            lost = status == _core.NOT_FINITE or not np.isfinite(state.theta).all()
-            if lost and state.anchor.shape[0]:
-                lost = False
-                _shorten(state)
-            if lost or watched.due(state, samples):
-                fine = not lost and watched.look(state, began, float(gammas[0]))
-                if not fine:
+            diverged = status == _core.NOT_FINITE or not np.isfinite(state.theta).all()
+            if diverged and state.anchor.shape[0]:
+                diverged = False
+                _back_to_anchor(state)
+            if diverged or evaluator.due(state, samples):
+                if diverged or not evaluator.evaluate(state, began, float(gammas[0])):
                     ending = Ending.DIVERGED
                     break
                 if watch(state):
                     ending = Ending.STOPPED
                     break
-                since = state.anchoring.shortened
+                since = state.anchoring.halved_at
                 if tol is not None and _stalled(state.history, problem.n, tol, since):
                     ending = Ending.CONVERGED
                     break
@@ -301,7 +338,7 @@ def run_steps(
     rng: np.random.Generator,
     steps: tuple[Array, float, float, float],
 ) -> int:
-    """Make some steps in the core, which changes `state` in place; a status.
+    """Make steps in the core, which changes `state` in place and returns a status.
 
     `steps` are the step sizes, the bound on corrections, the weight of the average, and the sample
     count at which to stop.
@@ -320,54 +357,52 @@ def run_steps(
 
 
 def _step_sizes(step: Step, t: Array) -> Array:
-    """The step sizes at steps t, checked."""
+    """The step sizes of steps t, checked."""
     try:
         gammas = np.broadcast_to(np.asarray(step(t), dtype=np.float64), t.shape)
-        fine = bool((gammas > 0.0).all() and np.isfinite(gammas).all())
+        valid = bool((gammas > 0.0).all() and np.isfinite(gammas).all())
     except (TypeError, ValueError):
-        fine, gammas = False, t
-    if not fine:
+        valid, gammas = False, t
+    if not valid:
         raise ValueError(
-            "The 'step_size' parameter must be a function from an array of steps to as many "
-            "positive numbers, such as lambda t: 1.0 / (10.0 + t)."
+            "The 'step_size' setting must be a function that maps an array of step numbers to as "
+            "many positive numbers, such as lambda t: 1.0 / (10.0 + t)."
         )
     return gammas
 
 
-class _Watched:
-    """The robust loss on some rows, always the same."""
+class _Evaluator:
+    """Evaluates models on all rows or a fixed subsample, and keeps the best one."""
 
     def __init__(self, problem: Problem, average: bool, rows: int) -> None:
-        whole = problem
+        self.problem, self.average, self.slack = problem, average, 0.0
         if problem.n > 2 * rows:
-            part = problem.subset(some_rows(problem.n, rows))
+            part = problem.subset(subsample(problem.n, rows))
             if part.weights is None or part.weights.any():
-                problem = part
-        # Where some rows stand for all, later iterates are better until clearly proved worse.
-        self.slack = 0.0 if problem is whole else 2e-3
-        self.problem, self.average = problem, average
+                # Later iterates are better on all rows, unless the subsample clearly disagrees.
+                self.problem, self.slack = part, 2e-3
 
     def value(self, theta: Array) -> float:
-        """F(θ) on the watched rows; infinite where it cannot be computed."""
+        """F(θ) on the evaluation rows; infinite if it cannot be computed."""
         value = self.problem.objective(theta)
         return value if math.isfinite(value) else math.inf
 
     def due(self, state: State, samples: float) -> bool:
-        """Whether it is time for a look, which may cost a tenth of what was done since."""
+        """Whether enough rows were drawn that an evaluation adds about a tenth to the cost."""
         seen = state.history.samples[-1]
         now = state.tally.samples
         return now >= samples or now - seen >= max(5.0 * self.problem.n, 0.05 * seen)
 
-    def look(self, state: State, began: float, gamma: float) -> bool:
-        """Compare with the best so far; False if the loss has left all bounds."""
-        found = state.averaged if self.average else state.theta.copy()
-        value = self.value(found)
+    def evaluate(self, state: State, began: float, gamma: float) -> bool:
+        """Compare the current model with the best so far; False if the loss is not finite."""
+        theta = state.averaged if self.average else state.theta.copy()
+        value = self.value(theta)
         if self.average:
             last = self.value(state.theta)
             if last < value - self.slack * abs(value):
-                value, found = last, state.theta.copy()
+                value, theta = last, state.theta.copy()
         if value < state.best_value + self.slack * abs(state.best_value):
-            state.best = found
+            state.best = theta
             state.best_value = min(value, state.best_value)
         tally = state.tally
         state.history.add(
@@ -381,43 +416,43 @@ class _Watched:
 
 
 def _stalled(history: History, n: int, tol: float, since: float) -> bool:
-    """Whether the last pass over the data has brought less than `tol`, relatively.
+    """Whether the last pass improved the objective by less than `tol`, relatively.
 
-    Only looks after the steps were last made shorter count.
+    Only evaluations from the sample count `since` on are compared.
     """
-    looks = list(zip(history.samples, history.value, strict=True))
-    looks = [(samples, value) for samples, value in looks if samples >= since]
-    before = [value for samples, value in looks if samples <= looks[-1][0] - n]
+    evaluations = list(zip(history.samples, history.value, strict=True))
+    evaluations = [(samples, value) for samples, value in evaluations if samples >= since]
+    before = [value for samples, value in evaluations if samples <= evaluations[-1][0] - n]
     if len(before) < 2:
         return False
-    best = min(value for _, value in looks)
+    best = min(value for _, value in evaluations)
     return min(before) - best <= tol * abs(best)
 
 
 def _next_anchor(state: State, every: float) -> float:
-    """The sample count at which the anchor is cast anew."""
+    """The sample count at which the anchor is next set."""
     return state.anchoring.samples + every if state.anchor.shape[0] else 0.0
 
 
-def _shorten(state: State) -> None:
-    """Back to the anchor, and on with half the steps."""
+def _back_to_anchor(state: State) -> None:
+    """Return to the anchor and halve the step size."""
     state.theta = state.anchor.copy()
-    state.anchoring.shorter += 1.0
-    state.anchoring.shortened = state.tally.samples
+    state.anchoring.halvings += 1.0
+    state.anchoring.halved_at = state.tally.samples
 
 
-def _cast_anchor(problem: Problem, state: State) -> None:
-    """Make the current point the anchor, and pay for the pass over the data.
+def _set_anchor(problem: Problem, state: State) -> None:
+    """Make the current point the anchor, which costs a pass over all rows.
 
-    If the robust loss has grown since the last anchor the steps are too long: back to that
-    one, and on with half of them.
+    If the objective has increased since the last anchor, the steps are too long: return to that
+    anchor and halve the step size.
     """
     tally = state.tally
     at = problem.evaluate(problem.scores(state.theta))
-    value = at.value + problem.cost(state.theta)
+    value = at.value + problem.penalty_at(state.theta)
     before = state.anchoring.value
     if state.anchor.shape[0] and not value <= before + 1e-13 * abs(before):
-        _shorten(state)
+        _back_to_anchor(state)
     else:
         drift = problem.gradient(at)
         drift[:, :-1] -= problem.columns[0] * drift[:, -1:]
@@ -430,7 +465,7 @@ def _cast_anchor(problem: Problem, state: State) -> None:
 def _tuned(
     problem: Problem, method: Multilevel, state: State, rng: np.random.Generator, tune: bool
 ) -> Multilevel:
-    """The method with the probabilities of an earlier pilot, or of one now if it is time."""
+    """The method with tuned level probabilities, estimated after the first 200 steps."""
     if method.probabilities is not None or not tune:
         return method
     if not state.probabilities and state.tally.step >= 200.0:
@@ -443,9 +478,9 @@ def _tuned(
             weights = draw.weights(z, problem.divergence, part.weights)
             return part.scaled_gradient(part.data_gradient(slopes, weights))
 
-        found = method.tuned(gradient, rng, budget=min(10 * problem.n, 200_000))
+        tuned = method.tuned(gradient, rng, budget=min(10 * problem.n, 200_000))
         state.generator = rng.bit_generator.state
-        state.probabilities = found.probabilities or ()
+        state.probabilities = tuned.probabilities or ()
     if state.probabilities:
         return replace(method, probabilities=state.probabilities)
     return method

@@ -1,4 +1,4 @@
-"""How a solve ended: one enum, and the only place where sentences are made from it."""
+"""How a solve ended: one enum, and the sentences that describe it."""
 
 from __future__ import annotations
 
@@ -11,32 +11,44 @@ __all__ = ["Ending", "describe_exact", "describe_stochastic"]
 class Ending(Enum):
     """How a solve ended.
 
+    Attributes
+    ----------
+    CONVERGED
+        The tolerance was reached; for stochastic solvers, the last pass improved the value by less.
+    ZERO_MODEL
+        All coefficients are zero, which is proved to be the optimum for this ball.
+    EXHAUSTED
+        All passes were used before the tolerance was reached.
+    ALL_PASSES
+        All passes were made, and there was no tolerance.
+    UNCERTIFIED
+        No further progress, but the duality gap is larger than the tolerance.
+    STUCK
+        No step along the search direction decreases the loss.
+    DIVERGED
+        The loss became infinite: the step size is too large.
+    STOPPED
+        A callback stopped the solver.
+    INTERRUPTED
+        Ctrl-C stopped the solver.
+
     Examples
     --------
     >>> from drolearn import Ending, solve
-    >>> found = solve([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], l2=0.1)
-    >>> found.ending is Ending.CONVERGED
+    >>> solution = solve([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], l2=0.1)
+    >>> solution.ending is Ending.CONVERGED
     True
     """
 
     CONVERGED = "converged"
-    """The tolerance was reached; for stochastic solvers, a pass brought less than that."""
     ZERO_MODEL = "zero model"
-    """All coefficients are zero, and that is proved to be the optimum within this ball."""
     EXHAUSTED = "exhausted"
-    """All passes were used before the tolerance was reached."""
     ALL_PASSES = "all passes"
-    """All passes were made, and no tolerance was asked for."""
     UNCERTIFIED = "uncertified"
-    """No further progress, but the certificate is wider than the tolerance."""
     STUCK = "stuck"
-    """No step along the search direction decreases the loss."""
     DIVERGED = "diverged"
-    """The loss left all bounds: the step size is too large."""
     STOPPED = "stopped"
-    """A callback stopped the solver."""
     INTERRUPTED = "interrupted"
-    """Ctrl-C."""
 
     @property
     def asked_for(self) -> bool:
@@ -45,21 +57,21 @@ class Ending(Enum):
 
     @property
     def converged(self) -> bool:
-        """Whether the solver did all that was asked for."""
+        """Whether the solver reached the tolerance, or made all passes without one."""
         return self in (Ending.CONVERGED, Ending.ZERO_MODEL, Ending.ALL_PASSES)
 
 
 def describe_exact(
     ending: Ending, solver: str, iterations: int, relative_gap: float, gradient_norm: float
 ) -> str:
-    """How an exact solver ended, in one sentence; the gap is NaN where none is known."""
+    """How an exact solver ended, in one sentence; the gap is NaN if no bound is known."""
     known = f"relative gap at most {relative_gap:.1e}"
     if math.isnan(relative_gap):
         known = f"gradient norm {gradient_norm:.1e}"
     return {
         Ending.CONVERGED: f"Converged in {iterations} iterations of {solver} ({known}).",
-        Ending.ZERO_MODEL: f"The zero model is optimal within this ball: all coefficients are zero "
-        f"({known}, after {iterations} iterations of {solver}). Use a smaller rho to get a model.",
+        Ending.ZERO_MODEL: f"The zero model is optimal for this ball: all coefficients are zero "
+        f"({known}, after {iterations} iterations of {solver}). Use a smaller rho.",
         Ending.EXHAUSTED: f"Used all {iterations} iterations of {solver} ({known}): raise max_iter "
         f"or tol.",
         Ending.UNCERTIFIED: f"No further progress after {iterations} iterations of {solver}, but "
@@ -74,9 +86,9 @@ def describe_exact(
 def describe_stochastic(
     ending: Ending, solver: str, passes: float, steps: int, corrections: tuple[int, int]
 ) -> str:
-    """How a stochastic solver ended, in one sentence, and how many corrections were cut."""
+    """How a stochastic solver ended, and how many corrections were clipped."""
     so_far = f"after {passes:.3g} passes and {steps} steps of {solver}"
-    best = "this is the best model so far."
+    best = "the result is the best model so far."
     text = {
         Ending.CONVERGED: f"The last pass of {solver} improved the loss by less than tol; "
         f"{passes:.3g} passes, {steps} steps.",
@@ -84,11 +96,11 @@ def describe_stochastic(
         Ending.EXHAUSTED: f"Made all {passes:.3g} passes in {steps} steps of {solver} without "
         f"reaching tol: raise max_iter or tol.",
         Ending.DIVERGED: f"The loss diverged after {steps} steps of {solver}: use "
-        f"step_size='auto' or a smaller one; this is the best model before that.",
+        f"step_size='auto' or a smaller number; the result is the best model before that.",
         Ending.STOPPED: f"Stopped {so_far}; {best}",
         Ending.INTERRUPTED: f"Interrupted {so_far}; {best}",
     }[ending]
-    cut, all_corrections = corrections
-    if cut:
-        text += f" Taming shortened {cut} of {all_corrections} corrections."
+    clipped, all_corrections = corrections
+    if clipped:
+        text += f" Taming clipped {clipped} of {all_corrections} corrections."
     return text

@@ -1,19 +1,20 @@
-"""Exact solvers: all rows at every step, and a certificate at the end.
+"""Exact solvers: gradients of all rows, and a certificate at the end.
 
-A solve is a list of stages.  Each goes on from where the last one ended, and a certificate
-decides between them whether another one is needed:
+A solve is a list of stages.  Each continues where the last one ended, and a certificate check
+after each stage decides whether the next one is needed:
 
-    first     L-BFGS, or Newton's method if that was asked for
-    newton    Newton's method, where L-BFGS took as long as a few of its steps
-    closer    the same to a closer tolerance: the estimate of the gap was too hopeful
-    smoothed  minima of the smoothed robust loss, for corners
+    first     L-BFGS, or Newton's method if the user chose it
+    newton    Newton's method, once L-BFGS has cost as much as a few Newton steps
+    closer    the same method to a smaller tolerance: the gap was underestimated
+    smoothed  minima of the smoothed robust loss, where the robust loss is not differentiable
 
-The scores are linear in θ, so a line search reads the data once, however many points it tries.
+Scores are linear in θ, so a line search reads the data once, for any number of trial steps.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,58 +25,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._inner.smoothing import can_smooth
-from drolearn._solvers.certificate import LARGE, Corner, Point, corner_of, duality_gap, reach
+from drolearn._solvers.certificate import (
+    Point,
+    ZeroModel,
+    can_certify_closely,
+    duality_gap,
+    optimal_zero_model,
+)
 from drolearn._solvers.directions import (
     ROBUST,
     Goal,
-    Memory,
-    arrive,
     can_newton,
-    has_matrix,
-    lbfgs_direction,
+    has_hessian,
     newton_cost,
-    newton_direction,
     point_at,
-    search,
 )
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.problem import Evaluation, Problem, some_rows
+from drolearn._solvers.iterations import Iterates, Run
+from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.warm_start import warm_start
 
-__all__ = ["Minimum", "minimise"]
+__all__ = ["ExactState", "Minimum", "minimise"]
 
 Array = NDArray[np.float64]
 Watch = Callable[[int, Array, float, float], bool]
 
-# How many past steps L-BFGS remembers.
-_MEMORY = 10
-# Endings that the solver came to by itself, with iterations left.
-_BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
-# Shares of the rows on which a warm start is found, how closely, and in how many steps.
-_SHARES = (16, 4)
-_ROUGH = 0.05
-_FEW_STEPS = 20
-# L-BFGS solves well-conditioned problems to a usual tolerance in fewer steps than this.
-_WELL_CONDITIONED = 16
-# Steps of Newton's method that cost less than so many of L-BFGS are cheap.
-_CHEAP = 4.0
-# L-BFGS makes as many steps as this many of Newton's would cost, before those take over.
+# L-BFGS hands over to Newton's method after as many steps as this many Newton steps cost.
 _PATIENCE = 4.0
 _LEAST_PATIENCE = 20
-# Tolerances of the stage `closer`, as shares of the one that was missed: Newton's method gains
-# digits at no cost, L-BFGS does not.
+# Tolerances of the stage `closer`, relative to the tolerance that was missed: Newton's method
+# converges quadratically and can afford much smaller ones than L-BFGS.
 _CLOSER_NEWTON = (1e-3, 1e-7)
 _CLOSER_LBFGS = (0.03,)
-# A gap this many times the tolerance counts as uncertified, and not as good enough.
+# A gap of more than this many times the tolerance is reported as uncertified.
 _UNCERTIFIED = 10.0
-# How much the smoothing ε falls from one minimum to the next, and where it starts: as a share of
-# the spread of the losses.
-_LESS_SMOOTHING = 0.1
+# The first smoothing ε, relative to the standard deviation of the losses, and the factor by which
+# it decreases.
 _FIRST_SMOOTHING = 0.3
+_LESS_SMOOTHING = 0.1
+# Endings that are neither asked for nor a lack of iterations.
+_BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
+# Seconds between two saves, and how many times as long as the save itself that must be.
+_SAVE_EVERY = 1.0
+_SAVE_SHARE = 20.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Minimum:
-    """Where an exact solver ended."""
+    """The result of an exact solver."""
 
     theta: Array
     value: float
@@ -87,244 +84,253 @@ class Minimum:
     at: Evaluation
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactState:
+    """Everything that a solve needs to continue from an iteration, to the same bits."""
+
+    stage: int
+    """The number of the stage."""
+    stage_start: int
+    """The number of steps at which the stage started."""
+    part: int
+    """The number of the tolerance within the stage `closer`."""
+    direction: str
+    steps: int
+    reported: int
+    hints: int
+    epsilon: float
+    bound: float
+    values: list[float]
+    v: Array
+    scores: Array
+    v_start: Array
+    changes: Array
+    gradient_changes: Array
+    curvatures: list[float]
+    best_v: Array
+    """The best point of the stage `smoothed`; empty before that stage, as are its scores."""
+    best_scores: Array
+
+
 @cache
 def _blas() -> Any:
-    """The libraries of linear algebra that are loaded."""
+    """The BLAS libraries that are loaded."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
 def minimise(
-    problem: Problem, direction: str, start: Array, tol: float, max_iter: int, watch: Watch
+    problem: Problem,
+    direction: str,
+    start: Array | ExactState,
+    *,
+    tol: float,
+    max_iter: int,
+    watch: Watch,
+    save: Callable[[ExactState], None] | None = None,
 ) -> Minimum:
     """Minimise the robust loss to a relative gap of about `tol`.
 
-    `direction` is "newton", "lbfgs", or "exact": L-BFGS for as long as a few steps of Newton's
-    method would take, and then those, where the matrix is small.  `watch(iteration, v, value,
-    gradient_norm)` is told about every step and returns True to stop; v are scaled coordinates.
+    `direction` is "newton", "lbfgs", or "exact": L-BFGS, then Newton's method where the Hessian is
+    small.  `start` is a model, or a state that `save` was called with.
+    `watch(iteration, v, value, gradient_norm)` is called at every step and returns True to stop; v
+    are scaled coordinates.  Ctrl-C also stops, with the best point so far.
 
-    Linear algebra gets one thread: on matrices of this size the libraries of NumPy and SciPy
-    would be in each other's way, and `Problem.gram` shares out its rows itself.
+    BLAS uses one thread: its matrices are small here, and `Problem.gram` uses threads itself.
     """
     with _blas().limit(limits=1, user_api="blas"):
-        return _Solve(problem, direction, tol, max_iter, watch).run(start)
+        return _Solve(problem, direction, tol, max_iter, watch, save).run(start)
 
 
-class _Solve:
-    """One solve: the point it has reached, and the stages that lead on from there."""
+class _Solve(Run):
+    """One solve: the current iterates, and the stages."""
 
-    point: Point
+    v_start: Array
 
     def __init__(
-        self, problem: Problem, direction: str, tol: float, max_iter: int, watch: Watch
+        self,
+        problem: Problem,
+        direction: str,
+        tol: float,
+        max_iter: int,
+        watch: Watch,
+        save: Callable[[ExactState], None] | None,
     ) -> None:
-        self.problem, self.tol, self.max_iter, self.watch = problem, tol, max_iter, watch
+        super().__init__(problem, "lbfgs" if direction == "exact" else direction)
+        self.tol, self.max_iter, self.watch, self.save = tol, max_iter, watch, save
         self.may_switch = direction == "exact" and can_newton(problem)
-        self.direction = "lbfgs" if direction == "exact" else direction
         self.patience = max_iter
         if self.may_switch or (direction == "exact" and not problem.divergence.strictly_convex):
             steps = _PATIENCE * newton_cost(problem) if self.may_switch else 0.0
             self.patience = min(max(_LEAST_PATIENCE, round(steps)), max(max_iter // 2, 1))
-        self.steps, self.ending = 0, Ending.STOPPED
-        self.gap: float | None = None  # None: not computed at this point
-        self.zero_model: Corner | None = None
-        self.carried: Memory | None = None  # what L-BFGS remembers of a part of the rows
-        self.last_memory: Memory | None = None
-        self.checked: Point | None = None  # the point at which the zero model was looked at
+        self.stage = self.stage_start = self.part = 0
+        self.keep_memory = False  # whether the next stage starts with the memory of a subsample
+        self.resuming = False  # whether the next stage continues one that was saved
+        self.gap: float | None = None  # of the current point; None: not computed
+        self.zero_model: ZeroModel | None = None
+        self.zero_model_checked_at: Point | None = None
+        # Of the stage `smoothed`: the best point, the largest lower bound, and ε.
+        self.best: Point | None = None
+        self.bound, self.epsilon = -math.inf, 0.0
+        self.reported = -1  # the last step that was reported
+        self.state: ExactState | None = None  # before the current iteration
+        self.saved_at, self.save_seconds = time.monotonic(), 0.0
 
-    def run(self, start: Array) -> Minimum:
-        """All stages, until the certificate is good enough."""
-        self.setup(self.problem.from_model(start))
-        for stage in (self.first, self.newton, self.closer, self.smoothed):
-            stage()
-            if self.certified():
-                break
+    def run(self, start: Array | ExactState) -> Minimum:
+        """All stages, until a certificate is good enough."""
+        if isinstance(start, ExactState):
+            self.restore(start)
+        else:
+            self.set_up(self.problem.from_model(start))
+        stages = (self.first, self.newton, self.closer, self.smoothed)
+        try:
+            for stage in range(self.stage, len(stages)):
+                if not self.resuming:
+                    self.stage, self.stage_start, self.part = stage, self.iterates.steps, 0
+                stages[stage]()
+                if self.certified():
+                    break
+        except KeyboardInterrupt:
+            self.ending, self.gap = Ending.INTERRUPTED, None
+        if self.save is not None and self.state is not None:
+            self.save(self.state)
         return self.finalize()
+
+    # -- where to start ----------------------------------------------------------------
+
+    def set_up(self, v: Array) -> None:
+        """Start from v; if that is zero, from a subsample's solution or a few plain steps."""
+        problem = self.problem
+        if np.any(v):
+            self.iterates = Iterates(point_at(problem, v, ROBUST))
+        elif warm := warm_start(problem, self.direction, self.may_switch, self.tol):
+            self.direction, self.keep_memory = warm.direction, True
+            self.iterates = Iterates(warm.point, memory=warm.memory)
+        else:
+            self.leave_zero(self.max_iter)
+        self.v_start = self.point.v
 
     # -- stages ------------------------------------------------------------------------
 
-    def setup(self, v: Array) -> None:
-        """Where to start from: v, a solution on some of the rows, or a few steps from zero."""
-        if np.any(v):
-            self.point = point_at(self.problem, v, ROBUST)
-        elif not self.warm_start():
-            self.leave_zero()
-        self.v_start = self.point.v
-
-    def leave_zero(self) -> None:
-        """A few steps of the plain mean away from the zero model.
-
-        Where all losses are equal the robust loss has a corner, which quasi-Newton methods do
-        not leave.
-        """
-        problem = self.problem
-        v, scores = np.zeros(problem.size), np.zeros(problem.n * problem.m)
-        if problem.plain:
-            self.point = point_at(problem, v, ROBUST, scores)
-            return
-        plain = Goal(plain=True)
-        self.point = point_at(problem, v, plain, scores)
-        few = min(2 if self.direction == "newton" else 4, self.max_iter)
-        self.descend(1e-2, few, plain, quiet=True)
-        self.point = point_at(problem, self.point.v, ROBUST, self.point.at.scores)
-
-    def warm_start(self) -> bool:
-        """Start from a solution on a sixteenth of the rows, and on a quarter of them.
-
-        If L-BFGS finds the first one soon, the problem is well conditioned: L-BFGS goes on with all
-        rows and with its memory, as all rows have about the same curvature.  Otherwise Newton's
-        method does the rest, where its steps are cheap.  Returns False where rows are few or where
-        this leads nowhere.
-        """
-        problem = self.problem
-        sizes = [problem.n // share for share in _SHARES]
-        if problem.groups is not None or sizes[0] < max(2000, 20 * (problem.d + 1)):
-            return False
-        solve = self.on_some_rows(sizes[0])
-        if solve is None:
-            return False
-        solve.leave_zero()
-        if self.direction == "lbfgs":
-            solve.descend(self.tol, _WELL_CONDITIONED, quiet=True)
-        if solve.ending is not Ending.CONVERGED or self.direction == "newton":
-            if not can_newton(problem) or newton_cost(problem) > _CHEAP:
-                return False
-            if self.direction == "lbfgs" and not self.may_switch:
-                return False
-            solve.direction = "newton"
-            solve.descend(solve.tol, _FEW_STEPS, quiet=True)
-            if solve.leads_nowhere:
-                return False
-            before, solve = solve, self.on_some_rows(sizes[1])
-            if solve is None:
-                return False
-            solve.direction, solve.point = "newton", point_at(solve.problem, before.point.v, ROBUST)
-            solve.descend(solve.tol, _FEW_STEPS, quiet=True)
-        at = problem.evaluate_or_none(problem.scores(problem.to_model(solve.point.v)))
-        if solve.leads_nowhere or at is None or at.value >= 0.995 * problem.level:
-            return False
-        self.point, self.direction = arrive(problem, solve.point.v, at), solve.direction
-        self.carried = solve.last_memory
-        return True
-
-    def on_some_rows(self, size: int) -> _Solve | None:
-        """The same on some rows, to the accuracy that these have; None if labels are missing."""
-        problem = self.problem
-        part = problem.subset(some_rows(problem.n, size))
-        if not _has_all_labels(part, problem):
-            return None
-        # Some rows differ from all by about d/size, relatively.
-        rough = max(self.tol, _ROUGH * (problem.d + 1) / size)
-        return _Solve(part, "lbfgs", rough, _FEW_STEPS, lambda *_: False)
-
-    @property
-    def leads_nowhere(self) -> bool:
-        """Whether the zero model may be the optimum: other stages look into that."""
-        return self.next_to_corner or self.point.value >= 0.995 * self.problem.level
-
     def first(self) -> None:
-        """L-BFGS, or Newton's method if that was asked for."""
-        self.descend(self.tol, min(self.steps + self.patience, self.max_iter))
+        """L-BFGS, or Newton's method if the user chose it."""
+        self.descend(self.tol, min(self.stage_start + self.patience, self.max_iter))
 
     def newton(self) -> None:
-        """Newton's method, if L-BFGS has taken long enough."""
-        if not self.may_switch or self.ending in (Ending.CONVERGED, Ending.ZERO_MODEL):
-            return
-        if self.next_to_corner:
-            return
-        self.direction = "newton"
-        # Half of what is left: at a corner, Newton's method would use up all.
-        self.descend(self.tol, (self.steps + self.max_iter) // 2)
+        """Newton's method, if L-BFGS has not converged."""
+        if not self.resuming:
+            done = self.ending in (Ending.CONVERGED, Ending.ZERO_MODEL)
+            if done or not self.may_switch or self.near_corner:
+                return
+            self.direction = "newton"
+        # Half of the remaining steps: close to a corner, Newton's method would use them all.
+        self.descend(self.tol, (self.stage_start + self.max_iter) // 2)
 
     def closer(self) -> None:
-        """Closer tolerances, where the certificate shows that the estimate was too hopeful."""
-        problem = self.problem
-        fine = problem.d <= LARGE and problem.m == 1
-        missed = self.ending in _BY_ITSELF and self.known_gap() > self.allowed
-        if not missed or self.next_to_corner or not fine:
-            return
-        if self.may_switch:
-            self.direction = "newton"
-        elif self.direction == "newton":
-            moved = float(np.linalg.norm(self.point.v))
-            if moved < 1e-2 * float(np.linalg.norm(self.v_start)):  # it has run into a corner
-                self.direction, self.point = "lbfgs", point_at(problem, self.v_start, ROBUST)
-        limit = (self.steps + self.max_iter) // 2
-        for share in _CLOSER_NEWTON if self.direction == "newton" else _CLOSER_LBFGS:
-            self.descend(share * self.tol, limit)
+        """Smaller tolerances, if the certificate shows that the gap was underestimated."""
+        if not self.resuming:
+            missed = self.ending in _BY_ITSELF and self.known_gap() > self.allowed
+            if not missed or self.near_corner or not can_certify_closely(self.problem):
+                return
+            if self.may_switch:
+                self.direction = "newton"
+            elif self.direction == "newton":
+                moved = float(np.linalg.norm(self.point.v))
+                if moved < 1e-2 * float(np.linalg.norm(self.v_start)):  # drawn to the zero model
+                    self.direction = "lbfgs"
+                    self.iterates.point = point_at(self.problem, self.v_start, ROBUST)
+        shares = _CLOSER_NEWTON if self.direction == "newton" else _CLOSER_LBFGS
+        while self.part < len(shares):
+            self.descend(shares[self.part] * self.tol, (self.stage_start + self.max_iter) // 2)
             if self.certified() or self.ending is not Ending.CONVERGED:
                 break
+            self.part += 1
 
     def smoothed(self) -> None:
-        """Down to a corner along the minima of R_ε as ε falls.
+        """Minimise R_ε for decreasing ε.
 
-        Weights of R_ε are in the ball and, unlike the sharp ones, come to balance the gradients
-        of the losses that tie: the bound they give meets the value.
+        The weights of R_ε lie in the ball and, unlike those of R, tend to weights that balance the
+        gradients of tied losses: their duality gap tends to 0.
         """
-        problem, tol = self.problem, self.tol
-        # Certificates of many columns or classes are too coarse to decide about smooth losses.
-        fine = problem.d <= LARGE and problem.m == 1
-        edged = not problem.divergence.strictly_convex or self.next_to_corner
-        if not (fine or edged or self.ending is Ending.STUCK):
+        problem = self.problem
+        if not self.resuming and not self.enter_smoothed():
             return
-        gap = self.known_gap()
-        if gap <= self.allowed:
-            return
-        if not can_smooth(problem.divergence) or problem.plain or self.steps >= self.max_iter:
-            if self.ending in _BY_ITSELF and gap > _UNCERTIFIED * self.allowed:
-                self.ending = Ending.UNCERTIFIED
-            return
-        self.direction = "newton" if has_matrix(problem) else "lbfgs"
-        best, bound = self.point, -math.inf
-        moved = best.at.losses if problem.groups is None else problem.groups.means(best.at.losses)
-        spread = max(float(moved.std()), 1e-3 * problem.unit(best.value))
-        epsilon = _FIRST_SMOOTHING * spread
         while True:
-            goal = Goal(epsilon=epsilon)
-            self.point = point_at(problem, self.point.v, goal)
-            share = min(epsilon / problem.unit(best.value), 1.0)
-            # The Hessian grows like 1/ε: gradients are only small where decrements are tiny.
-            aim = max(1e-2 * tol * share, 1e-15)
-            if self.direction != "newton":
-                aim = min(max(0.05 * tol, 0.1 * share), 1e-3)
-            self.descend(aim, self.max_iter, goal)
-            sharp = point_at(problem, self.point.v, ROBUST)
-            # How far R_ε is below R is known; how far its own minimum is was asked to be `aim`.
-            near = sharp.value - self.point.value + aim * problem.unit(sharp.value)
-            proved = duality_gap(problem, self.point, tol, sharp.value)
-            if sharp.value < best.value:
-                best = sharp
-            bound = max(bound, sharp.value - (near if math.isnan(proved) else proved))
-            gap = max(best.value - bound, 0.0)
-            closed = gap <= tol * problem.unit(best.value)
-            vanished = epsilon <= 1e-13 * problem.unit(best.value)
+            goal = Goal(epsilon=self.epsilon)
+            if not self.resuming:
+                self.iterates.point = point_at(problem, self.point.v, goal)
+            gap = self.minimise_smoothed(goal)
+            best = self.best or self.point
+            closed = gap <= self.tol * problem.loss_scale(best.value)
+            vanished = self.epsilon <= 1e-13 * problem.loss_scale(best.value)
             if closed or vanished or self.ending is not Ending.CONVERGED:
                 break
-            epsilon *= _LESS_SMOOTHING
-        self.point, self.gap = best, math.nan if problem.loss.conjugate is None else gap
+            self.epsilon *= _LESS_SMOOTHING
+        self.iterates.point = best
+        self.gap = math.nan if problem.loss.conjugate is None else gap
+        if self.ending.asked_for:
+            return
         if closed:
             self.ending = Ending.CONVERGED
         elif self.ending in _BY_ITSELF:
             self.ending = Ending.UNCERTIFIED
 
+    def enter_smoothed(self) -> bool:
+        """Whether smoothing is needed and possible; sets the first ε."""
+        problem = self.problem
+        not_smooth = not problem.divergence.strictly_convex or self.near_corner
+        # For smooth losses only a close certificate can show that more is to be gained.
+        if not (can_certify_closely(problem) or not_smooth or self.ending is Ending.STUCK):
+            return False
+        gap = self.known_gap()
+        if gap <= self.allowed:
+            return False
+        exhausted = self.iterates.steps >= self.max_iter
+        if not can_smooth(problem.divergence) or problem.plain or exhausted:
+            if self.ending in _BY_ITSELF and gap > _UNCERTIFIED * self.allowed:
+                self.ending = Ending.UNCERTIFIED
+            return False
+        self.direction = "newton" if has_hessian(problem) else "lbfgs"
+        self.best = self.point
+        losses = self.point.at.losses
+        if problem.groups is not None:
+            losses = problem.groups.means(losses)
+        scale = problem.loss_scale(self.point.value)
+        spread = max(scale * float((losses / scale).std()), 1e-3 * scale)  # squares may overflow
+        self.epsilon = _FIRST_SMOOTHING * spread
+        return True
+
+    def minimise_smoothed(self, goal: Goal) -> float:
+        """Minimise R_ε for one ε, update the best point and lower bound; the gap between them."""
+        problem, tol, best = self.problem, self.tol, self.best or self.point
+        share = min(goal.epsilon / problem.loss_scale(best.value), 1.0)
+        # The Hessian grows like 1/ε: small gradients need tiny Newton decrements.
+        inner_tol = max(1e-2 * tol * share, 1e-15)
+        if self.direction != "newton":
+            inner_tol = min(max(0.05 * tol, 0.1 * share), 1e-3)
+        self.descend(inner_tol, self.max_iter, goal)
+        sharp = point_at(problem, self.point.v, ROBUST)
+        # Without a certificate: the difference R − R_ε is known, and the gap of R_ε is estimated.
+        estimate = sharp.value - self.point.value + inner_tol * problem.loss_scale(sharp.value)
+        proved = duality_gap(problem, self.point, tol, sharp.value)
+        if sharp.value < best.value:
+            self.best = best = sharp
+        gap = estimate if math.isnan(proved) else proved
+        self.bound = max(self.bound, sharp.value - gap)
+        return max(best.value - self.bound, 0.0)
+
     # -- between stages ----------------------------------------------------------------
 
     @property
     def allowed(self) -> float:
-        """The gap that is asked for."""
-        return self.tol * self.problem.unit(self.point.value)
-
-    @property
-    def next_to_corner(self) -> bool:
-        """Whether the ball hardly binds: losses that carry weight are almost equal."""
-        worst = self.point.at.worst
-        return worst.alpha < 1e-3 * abs(worst.value)
+        """The duality gap that corresponds to `tol`."""
+        return self.tol * self.problem.loss_scale(self.point.value)
 
     def known_gap(self) -> float:
-        """The duality gap at this point."""
+        """The duality gap at the current point."""
         if self.gap is None:
-            # Who stops the solver does not wait for the best certificate.
+            # After a stop the cheapest certificate has to do.
             tol = math.inf if self.ending.asked_for else self.tol
             self.gap = duality_gap(self.problem, self.point, tol)
         return self.gap
@@ -337,27 +343,28 @@ class _Solve:
             gap = self.known_gap()
             if not gap > self.allowed:
                 return not math.isnan(gap)
-        if self.checked is not self.point:
-            self.checked = self.point
-            self.zero_model = corner_of(self.problem, self.point)
+        if self.zero_model_checked_at is not self.point:
+            self.zero_model_checked_at = self.point
+            self.zero_model = optimal_zero_model(self.problem, self.point)
         if self.zero_model is not None:
             self.ending = Ending.ZERO_MODEL
         return self.zero_model is not None
 
     def finalize(self) -> Minimum:
-        """The best point, with what is known of it."""
-        problem, point = self.problem, self.point
+        """The best point, with its certificate."""
+        problem, steps = self.problem, self.iterates.steps
         if self.zero_model is not None:
             gap, norm, at = self.zero_model
             return Minimum(
-                problem.zeros(), at.value, gap, norm, self.steps, self.ending, self.direction, at
+                problem.zeros(), at.value, gap, norm, steps, self.ending, self.direction, at
             )
+        point = self.best or self.point  # the point of a smoothed loss has another value
+        self.iterates.point = point
         gap = self.known_gap()
         if self.ending is Ending.EXHAUSTED:
-            # A few steps may lead up where the robust loss is concerned.
-            zero = point_at(
-                problem, np.zeros_like(point.v), ROBUST, np.zeros(problem.n * problem.m)
-            )
+            # The first steps decrease the plain mean, and may increase the robust loss.
+            scores = np.zeros(problem.n * problem.m)
+            zero = point_at(problem, np.zeros_like(point.v), ROBUST, scores)
             if zero.value < point.value:
                 gap, point = max(gap - (point.value - zero.value), 0.0), zero
         return Minimum(
@@ -365,7 +372,7 @@ class _Solve:
             point.value,
             gap,
             float(np.linalg.norm(point.gradient)),
-            self.steps,
+            steps,
             self.ending,
             self.direction,
             point.at,
@@ -373,136 +380,73 @@ class _Solve:
 
     # -- iterations --------------------------------------------------------------------
 
-    def descend(self, tol: float, limit: int, goal: Goal = ROBUST, quiet: bool = False) -> None:
-        """Iterate to a relative gap of about `tol`, or until so many steps are made in all.
-
-        Ctrl-C ends it too, with what was found so far.
-        """
+    def descend(self, tol: float, limit: int, goal: Goal = ROBUST) -> None:
+        """Iterate as a part of a stage: with reports, and from a saved state if there is one."""
         self.gap = None
-        try:
-            self.ending = self._iterate(tol, limit, goal, None if quiet else self.watch)
-        except KeyboardInterrupt:
-            if quiet:
-                raise
-            self.ending = Ending.INTERRUPTED
+        if not (self.resuming or self.keep_memory):
+            self.iterates.forget()
+        self.resuming = self.keep_memory = False
+        self.iterate(tol, limit, goal, lambda: self.report(goal))
 
-    def _iterate(self, tol: float, limit: int, goal: Goal, watch: Watch | None) -> Ending:
-        problem, newton = self.problem, self.direction == "newton"
-        memory: Memory = self.carried if self.carried is not None else deque(maxlen=_MEMORY)
-        self.carried, self.last_memory = None, memory
-        values: deque[float] = deque(maxlen=11)
-        progress = _Progress(problem, newton)
-        told = -1
-        while True:
-            point = self.point
-            values.append(point.value)
-            if watch is not None and told != self.steps:
-                told = self.steps
-                if self._tell(watch, goal):
-                    return Ending.STOPPED
-            if newton:
-                way = newton_direction(problem, point, goal)
-            else:
-                way = lbfgs_direction(point.gradient, memory)
-            slope = float(way @ point.gradient)
-            if not slope < 0.0:
-                memory.clear()
-                way, slope = -point.gradient, -float(point.gradient @ point.gradient)
-            if slope == 0.0 or progress.converged(point, slope, values, bool(memory), tol):
-                return Ending.CONVERGED
-            if self.steps >= limit:
-                return Ending.EXHAUSTED
-            if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
-                return Ending.CONVERGED  # only rounding is left
-            found = search(problem, point, way, slope, goal, scaled=bool(newton or memory))
-            if found is None:
-                if memory:
-                    memory.clear()
-                    continue
-                return Ending.STUCK
-            change, turn = found.v - point.v, found.gradient - point.gradient
-            if newton and progress.foreseen(point, slope, np.array_equal(change, way), tol):
-                self.point, self.steps = found, self.steps + 1
-                return Ending.CONVERGED
-            curvature = float(change @ turn)
-            if curvature > 1e-10 * float(np.linalg.norm(change) * np.linalg.norm(turn)):
-                memory.append((change, turn, curvature))
-            self.point, self.steps = found, self.steps + 1
+    def report(self, goal: Goal) -> bool:
+        """Call `watch` once for every step, and `save` from time to time; True to stop."""
+        point, steps = self.point, self.iterates.steps
+        new, self.reported = self.reported != steps, steps
+        if self.save is not None:
+            self.state = self.snapshot()
+        stop = False
+        if new:
+            norm, value = float(np.linalg.norm(point.gradient)), point.value
+            if goal.epsilon > 0.0:  # report the value without smoothing
+                value += self.problem.evaluate(point.at.scores).value - point.at.value
+            stop = self.watch(steps, point.v, value, norm)
+        if self.save is not None and self.state is not None:
+            began = time.monotonic()
+            if began - self.saved_at >= max(_SAVE_EVERY, _SAVE_SHARE * self.save_seconds):
+                self.save(self.state)
+                self.saved_at = time.monotonic()
+                self.save_seconds = self.saved_at - began
+        return stop
 
-    def _tell(self, watch: Watch, goal: Goal) -> bool:
-        """Tell the watch about the point; whether it asks to stop."""
-        point = self.point
-        norm, value = float(np.linalg.norm(point.gradient)), point.value
-        if goal.epsilon > 0.0:  # the value without smoothing
-            value += self.problem.evaluate(point.at.scores).value - point.at.value
-        return watch(self.steps, point.v, value, norm)
+    # -- checkpoints -------------------------------------------------------------------
 
+    def snapshot(self) -> ExactState:
+        """The state before the current iteration."""
+        iterates, none = self.iterates, np.empty(0)
+        memory = list(iterates.memory)
+        return ExactState(
+            stage=self.stage,
+            stage_start=self.stage_start,
+            part=self.part,
+            direction=self.direction,
+            steps=iterates.steps,
+            reported=self.reported,
+            hints=iterates.hints,
+            epsilon=self.epsilon,
+            bound=self.bound,
+            values=list(iterates.values),
+            v=self.point.v,
+            scores=self.point.at.scores,
+            v_start=self.v_start,
+            changes=np.array([change for change, _, _ in memory]),
+            gradient_changes=np.array([change for _, change, _ in memory]),
+            curvatures=[curvature for _, _, curvature in memory],
+            best_v=none if self.best is None else self.best.v,
+            best_scores=none if self.best is None else self.best.at.scores,
+        )
 
-class _Progress:
-    """Whether the gap is estimated to be small enough."""
-
-    def __init__(self, problem: Problem, newton: bool) -> None:
-        self.problem, self.newton = problem, newton
-        # A loss of the library is never negative; one of a user may be.
-        self.bounded = not problem.loss.functions
-        # Where a certificate will decide, one hint is enough.
-        self.decided = newton or has_matrix(problem)
-        self.enough, self.hints = 1 if self.decided else 2, 0
-        self.before = 1.0  # the relative gap of the step before, to second order
-
-    def foreseen(self, point: Point, slope: float, whole: bool, tol: float) -> bool:
-        """Whether a step of Newton's method has led close enough, without another matrix.
-
-        Near the optimum gaps fall as gap ← c · gap², with c as in the step before.  The certificate
-        decides whether that was right.
-        """
-        unit = self.problem.unit(point.value)
-        before, self.before = self.before, -0.5 * slope / unit
-        if not whole or not 0.0 < self.before < before:
-            return False
-        rate = max(self.before / before**2, 1.0)
-        return rate * self.before**2 <= 0.1 * tol
-
-    def converged(
-        self, point: Point, slope: float, values: deque[float], remembers: bool, tol: float
-    ) -> bool:
-        """Half the decrement of Newton's method is the gap, to second order.
-
-        The memory of L-BFGS is a rougher guide, so it may have to say so twice, and the trend must
-        agree.
-        """
-        allowed = tol * self.problem.unit(point.value)
-        close = -0.5 * slope <= 0.5 * allowed
-        if not self.decided:
-            close = close and _to_come(values) <= 0.3 * allowed
-        self.hints = self.hints + 1 if close else 0
-        if not self.newton and not remembers:
-            # Nothing is known of the curvature: only a slope that is flat wherever models may be
-            # will do.
-            flat = math.sqrt(-slope) * reach(self.problem, point) <= allowed
-            self.hints = 2 if flat else 0
-        elif not self.newton and -0.5 * slope <= 1e-3 * allowed:
-            self.hints = 2  # far below what is asked
-        if self.bounded and point.value <= allowed:
-            self.hints = 2  # no loss is below zero
-        return self.hints >= self.enough
-
-
-def _has_all_labels(part: Problem, whole: Problem) -> bool:
-    """Whether some rows have weight, and all classes that there are."""
-    if part.weights is not None and not part.weights.any():
-        return False
-    if whole.loss.of == "residual":
-        return True
-    return np.unique(part.y).size == np.unique(whole.y).size
-
-
-def _to_come(values: deque[float]) -> float:
-    """What all further steps will bring, if they shrink as the last five did to the five before.
-
-    No less than a third of the last five: a pause is not the end.
-    """
-    if len(values) < 11:
-        return 0.6 * (values[-6] - values[-1]) if len(values) > 5 else 0.0
-    before, last = values[0] - values[5], values[5] - values[10]
-    return max(last * last / (before - last), 0.3 * last) if last < before else math.inf
+    def restore(self, state: ExactState) -> None:
+        """Continue from a state that was saved."""
+        self.stage, self.stage_start, self.part = state.stage, state.stage_start, state.part
+        self.direction, self.v_start, self.reported = state.direction, state.v_start, state.reported
+        self.bound, self.epsilon = state.bound, state.epsilon
+        goal = Goal(epsilon=self.epsilon)
+        self.iterates = Iterates(
+            point_at(self.problem, state.v, goal, state.scores), state.steps, hints=state.hints
+        )
+        memory = zip(state.changes, state.gradient_changes, state.curvatures, strict=True)
+        self.iterates.memory.extend(memory)
+        self.iterates.values = deque(state.values, self.iterates.values.maxlen)
+        if state.best_v.size:
+            self.best = point_at(self.problem, state.best_v, ROBUST, state.best_scores)
+        self.resuming = True

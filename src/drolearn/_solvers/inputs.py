@@ -1,4 +1,4 @@
-"""From what users pass to a problem: data, labels and weights, checked once for all methods."""
+"""Checks of data, labels and weights, and the `Problem` made from them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import without_dust
 from drolearn._solvers.problem import Problem
-from drolearn._validation import as_groups, as_radius, as_weights, distinct
+from drolearn._validation import as_groups, as_radius, as_weights, distinct, refuse_missing
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["as_labels", "as_problem", "as_start", "make_problem"]
 
 Array = NDArray[np.float64]
+# Squares of targets of regressions must be finite, with room for sums of them.
+_LARGEST_Y = 1e140
 
 
 def as_problem(
@@ -34,21 +36,21 @@ def as_problem(
     groups: ArrayLike | None,
     n_jobs: int | None,
 ) -> Problem:
-    """A problem of checked parts."""
+    """Check what a user passed to `solve`, and make a problem of it."""
     from sklearn.utils import check_array, check_consistent_length
 
-    form = as_loss(loss)
-    kinds: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
-    X = check_array(X, **kinds)
+    loss = as_loss(loss)
+    accepted: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
+    X = check_array(X, **accepted)
     check_consistent_length(X, y)
     return make_problem(
         X,
-        as_labels(y, form),
+        as_labels(y, loss),
         None if sample_weight is None else as_weights(sample_weight, X.shape[0]),
         None if groups is None else as_groups(groups, X.shape[0])[1],
         rho=rho,
         divergence=as_divergence(divergence),
-        loss=form,
+        loss=loss,
         l2=l2,
         fit_intercept=fit_intercept,
         n_jobs=n_jobs,
@@ -68,7 +70,7 @@ def make_problem(
     fit_intercept: bool,
     n_jobs: int | None,
 ) -> Problem:
-    """A problem of data, labels, weights and groups that were checked before."""
+    """A problem of data, labels, weights and groups that are already checked."""
     if not isinstance(X, np.ndarray) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
@@ -76,8 +78,16 @@ def make_problem(
         raise ValueError(
             f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
         )
-    if weights is not None and loss.of == "residual":
-        labels = np.where(weights > 0.0, labels, 0.0)  # rows without weight say nothing
+    if loss.of == "residual":
+        if weights is not None:
+            labels = np.where(weights > 0.0, labels, 0.0)  # ignore rows without weight
+        largest = float(abs(labels).max())
+        if largest > _LARGEST_Y:
+            raise ValueError(
+                f"The 'y' parameter must hold numbers of at most {_LARGEST_Y:.0e} in absolute "
+                f"value, so that squares do not overflow. Got {largest:.3g}: rescale y, for "
+                f"example with StandardScaler."
+            )
     radius = as_radius(rho)
     if weights is not None:
         weights = without_dust(divergence, radius, weights)
@@ -101,7 +111,7 @@ def make_problem(
 
 
 def as_start(problem: Problem, start: ArrayLike | None) -> Array:
-    """The coefficients to start from, zeros if none are given."""
+    """The model to start from; zeros if none is given."""
     theta = problem.zeros()
     if start is not None:
         given = np.asarray(start, dtype=np.float64)
@@ -115,7 +125,7 @@ def as_start(problem: Problem, start: ArrayLike | None) -> Array:
 
 
 def as_labels(y: ArrayLike, loss: Loss) -> Array:
-    """Labels as the loss wants them: numbers, ±1, or 0 … m−1."""
+    """Labels in the form of the loss: numbers, ±1, or 0 … m−1."""
     from sklearn.utils import column_or_1d
     from sklearn.utils.validation import _check_y
 
@@ -127,17 +137,18 @@ def as_labels(y: ArrayLike, loss: Loss) -> Array:
             f"The 'y' parameter must not hold NaN or infinity. "
             f"Got {int((~np.isfinite(labels)).sum())} of them."
         )
-    classes, places = distinct("y", labels)
+    refuse_missing("y", labels)
+    classes, codes = distinct("y", labels)
     if classes.size < 2:
         raise ValueError(
             f"The 'y' parameter must have at least two classes. Got one class instead: "
             f"{classes[0]}."
         )
     if loss.of == "classes":
-        return places.astype(np.float64)
+        return codes.astype(np.float64)
     if classes.size > 2:
         raise ValueError(
             f"The 'y' parameter must have two classes for loss={loss.name!r}. Got "
-            f"{classes.size} instead; loss='multinomial' takes any number."
+            f"{classes.size} instead; use loss='multinomial'."
         )
-    return np.where(places == 1, 1.0, -1.0)
+    return np.where(codes == 1, 1.0, -1.0)

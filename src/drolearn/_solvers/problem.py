@@ -1,11 +1,11 @@
-"""A linear model, its data and its robust loss: everything one pass over all rows can tell.
+"""The objective of a robust linear model, and what solvers compute in passes over all rows.
 
     F(θ) = R(losses of X w + c) + l2/2 ‖w‖²,    θ = (w, c) for each score
 
-The data stay as they are: dense in any order, or compressed sparse rows, 32 or 64 bits.
-Solvers walk in scaled coordinates: w = √D v, with the columns centred where an intercept can
-take up the shift (draws of sparse rows leave them as they are).  Columns in dollars and columns
-in shares then weigh alike, and no copy of the data is made.
+X is read in place: dense in any memory order or CSR, float32 or float64.  Solvers work in scaled
+coordinates v with w = √D v.  Columns are also centred if there is an intercept to absorb the shift,
+except for stochastic solvers on sparse data.  Scaling makes the solvers insensitive to the units of
+the columns, and needs no copy of X.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
 
-__all__ = ["Evaluation", "Problem"]
+__all__ = ["Evaluation", "Problem", "subsample"]
 
 Array = NDArray[np.float64]
 Scaling = Literal["exact", "draws", "none"]
 Columns = tuple[Array, Array, float]
 _MEAN = as_divergence("chi2")  # with radius 0
-# Matrices are added up over this many slabs of rows, whoever works on them: sums of slabs in
-# order are the same bits for any number of threads.  Fewer where they would take much memory.
+# Gram matrices are sums over this many slabs of rows, added in order, so the result has the same
+# bits for any number of threads.  Large matrices use fewer slabs to save memory.
 _SLABS = 16
 _SLAB_NUMBERS = 1 << 24
-# Columns are measured on rows that hold about this many numbers.
+# Column statistics come from a subsample of rows with about this many stored numbers.
 _MEASURED = 5_000_000
 
 
@@ -53,17 +53,17 @@ class Evaluation:
     worst: WorstCase
     value: float
     shares: Array
-    """Worst-case weights of what the ball moves: rows, or groups."""
+    """Worst-case weights of the units of the ball: rows, or groups."""
     bend: Bend | None
-    """How these weights follow the losses, where that was asked for."""
+    """Derivative of these weights with respect to the losses, if the loss was smoothed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """The robust loss of linear models on some data.
 
-    A problem does not change: `dataclasses.replace` makes variants, for which everything that
-    was derived is derived anew.
+    A problem is immutable.  `dataclasses.replace` makes variants, whose cached values are computed
+    again.
 
     Parameters
     ----------
@@ -78,10 +78,9 @@ class Problem:
     m : int, default=1
         Scores of a row: the number of classes of the multinomial loss, one for others.
     groups : Groups, optional
-        The ball then moves the shares of the groups, and rows keep their weights within them.
+        The ball then reweights groups; the weights of rows within a group stay in proportion.
     scaling : {"exact", "draws", "none"}
-        The coordinates in which solvers work: those that suit exact solvers, those that suit
-        draws of some rows, or those of the data.
+        Scaled coordinates: for exact solvers, for stochastic solvers, or w itself.
     n_jobs : int, optional
         Threads for passes over all rows.
     measured : tuple, optional
@@ -119,11 +118,11 @@ class Problem:
 
     @cached_property
     def rows(self) -> _core.Rows:
-        """The data as the core reads them, in place."""
+        """A view of X for the compiled core."""
         if self.sparse:
             return _core.Rows(self.X.data, self.X.indices, self.X.indptr, self.d)
-        aligned = not any(step % self.X.itemsize for step in self.X.strides)
-        # A field of a structured array, for instance, is not aligned.
+        # A field of a structured array, for example, is not aligned and has to be copied.
+        aligned = not any(stride % self.X.itemsize for stride in self.X.strides)
         return _core.Rows(self.X if aligned else np.ascontiguousarray(self.X))
 
     @property
@@ -133,7 +132,7 @@ class Problem:
 
     @cached_property
     def threads(self) -> int:
-        """How many threads `n_jobs` means."""
+        """Number of threads for `n_jobs`."""
         return 1 if self.n_jobs is None else thread_count(self.n_jobs)
 
     @property
@@ -142,11 +141,11 @@ class Problem:
         return self.m * (self.d + 1)
 
     def zeros(self) -> Array:
-        """The model that knows nothing."""
+        """The zero model: all coefficients and intercepts are 0."""
         return np.zeros((self.m, self.d + 1))
 
     def subset(self, rows: NDArray[np.int64]) -> Problem:
-        """The same problem on some rows (a copy of them), in the same coordinates."""
+        """The problem on a copy of some rows, with the column scaling of all rows."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(
             self,
@@ -161,38 +160,40 @@ class Problem:
 
     @cached_property
     def columns(self) -> Columns:
-        """Mean and D of the columns (the last D is that of the intercept), and Σ D E x².
+        """Mean and D of the columns (the last D is for the intercept), and Σ D E x².
 
-        For exact solvers D is about one over the diagonal of the Hessian, 1/(l'' E x² + l2).
-        Draws of few rows see a rare column seldom, and its noise the more: D = 1/(root mean
-        square × largest size) makes its steps longer, but not as long.
+        For exact solvers D is about the inverse of the Hessian's diagonal, 1/(l'' E x² + l2).
+        In small batches a rare column has noisy gradients, for which that D is too large:
+        stochastic solvers use D = 1/(root mean square × largest absolute value).
         """
         if self.measured is not None:
             return self.measured
         all_rows = np.arange(self.n) if self.weights is None else np.flatnonzero(self.weights)
-        rows = all_rows[some_rows(all_rows.size, int(_MEASURED / self.row_size))]
-        found = self._measure(rows)
-        if rows.size < all_rows.size and not self.sparse and not found[1][:-1].all():
-            # A column that is constant on some rows need not be so on all.
-            found = self._measure(all_rows)
-        return found
+        rows = all_rows[subsample(all_rows.size, int(_MEASURED / self.row_size))]
+        columns = self._measure(rows)
+        if rows.size < all_rows.size and not self.sparse and not columns[1][:-1].all():
+            # A column that is constant on the subsample may vary on the other rows.
+            columns = self._measure(all_rows)
+        return columns
 
     def _measure(self, rows: NDArray[np.int64]) -> Columns:
+        """`columns`, estimated on some rows."""
         mean = np.zeros(self.d)
         total, square, largest = self._moments(rows, None)
         weight = float(rows.size) if self.weights is None else float(self.weights[rows].sum())
         if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
             wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
             raise ValueError(
-                f"X must hold numbers whose squares are numbers too, of size 1e-140 to 1e140. "
-                f"Column {wrong} goes up to {largest[wrong]:.3g}: change its unit."
+                f"The 'X' parameter must have columns with largest absolute values between 1e-140 "
+                f"and 1e140, so that squares do not overflow. Column {wrong} has "
+                f"{largest[wrong]:.3g}: rescale it, for example with StandardScaler."
             )
         if not self.sparse and self.intercept and self.scaling != "none":
             mean = total / weight
             _, square, largest = self._moments(rows, mean)
         elif self.intercept and self.scaling == "exact":
-            # Sums of squares of sparse columns about their mean, where rounding leaves any;
-            # steps of draws would have to touch all columns.
+            # Centre a sparse column only if its squares about the mean exceed rounding errors.
+            # Stochastic solvers do not centre: each step would touch all columns.
             about = square - total * (total / weight)
             mean = np.where(about > 1e-8 * square, total / weight, 0.0)
             square = np.where(about > 1e-8 * square, about, square)
@@ -200,16 +201,16 @@ class Problem:
             scale = np.append(np.ones(self.d), float(self.intercept))
             return np.zeros(self.d), scale, float(square.sum() / weight) + self.intercept
         rms = np.sqrt(square / weight)
-        # What is left of a constant column is rounding.
+        # The deviations of a constant column are rounding errors.
         rms[rms <= 1e-13 * abs(mean)] = 0.0
         if self.scaling == "draws":
             spread = rms * largest
         else:
-            # Losses of models that fit are much flatter than at their steepest.
+            # At a fitted model the mean second derivative is far below the largest one.
             bend = 0.04 * self.loss.smoothness
             spread = np.where(rms > 0.0, bend * rms**2 + self.l2, 0.0)
         if self.sparse and rows.size < self.n:
-            # Columns that the measured rows do not have are rare, but not nothing.
+            # A column that is zero on the subsample is rare, but not constant.
             rare = largest.max(initial=0.0) ** 2
             rare /= math.sqrt(rows.size) if self.scaling == "draws" else rows.size
             spread[spread == 0.0] = rare + self.l2 * (self.scaling == "exact")
@@ -219,19 +220,19 @@ class Problem:
             scale = _powers_of_two(scale)
         mean[scale == 0.0] = 0.0
         trace = float(scale @ rms**2) + self.intercept
-        own = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
-        return mean, np.append(scale, own * self.intercept), max(trace, 1e-300)
+        intercept_scale = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
+        return mean, np.append(scale, intercept_scale * self.intercept), max(trace, 1e-300)
 
     def _moments(self, rows: NDArray[np.int64], mean: Array | None) -> Array:
-        """Sum, sum of squares and largest size of each column about a mean, over some rows."""
+        """Sum, sum of squares and largest absolute value of x − mean over some rows."""
         out = np.empty((3, self.d))
         self.rows.moments(rows, self.weights, mean, out)
         return out
 
     @cached_property
-    def stretch(self) -> float:
-        """The largest eigenvalue of E x̃ x̃ᵀ, x̃ the scaled rows, from some thousand of them."""
-        part = replace(self.subset(some_rows(self.n, 1024 if self.sparse else 4096)), m=1)
+    def largest_eigenvalue(self) -> float:
+        """The largest eigenvalue of E x̃ x̃ᵀ, with x̃ the scaled rows of a subsample."""
+        part = replace(self.subset(subsample(self.n, 1024 if self.sparse else 4096)), m=1)
         v = np.random.default_rng(0).standard_normal(self.d + 1)
         largest = 0.0
         for _ in range(12):
@@ -241,12 +242,12 @@ class Problem:
         return min(largest, self.columns[2])
 
     def smoothness(self, batch: float) -> float:
-        """How fast the gradient of a batch can turn in scaled coordinates: λ + Σ/batch.
+        """Lipschitz constant of the gradient of a batch in scaled coordinates, l''·(λ + Σ/batch).
 
-        λ is the largest eigenvalue of E x̃ x̃ᵀ and Σ its trace: the mean of a batch of rows
-        turns like all rows, but for what its few rows add.
+        λ is the largest eigenvalue of E x̃ x̃ᵀ and Σ its trace; Σ/batch accounts for the deviation
+        of a batch from all rows.
         """
-        return self.loss.smoothness * (self.stretch + self.columns[2] / batch)
+        return self.loss.smoothness * (self.largest_eigenvalue + self.columns[2] / batch)
 
     def to_model(self, v: Array) -> Array:
         """θ of scaled coordinates."""
@@ -273,9 +274,9 @@ class Problem:
     @cached_property
     def penalty(self) -> Array:
         """l2 for each scaled coordinate: l2/2 ‖w‖² = ½ Σ penalty v²."""
-        own = self.l2 * self.columns[1]
-        own[-1] = 0.0
-        return np.tile(own, self.m)
+        of_columns = self.l2 * self.columns[1]
+        of_columns[-1] = 0.0
+        return np.tile(of_columns, self.m)
 
     # -- passes over all rows ----------------------------------------------------------
 
@@ -295,15 +296,15 @@ class Problem:
 
     @property
     def plain(self) -> bool:
-        """Whether the robust loss is the mean anyway; the ball of CVaR has no radius."""
+        """Whether the robust loss is the plain mean; CVaR ignores the radius."""
         return self.rho == 0.0 and self.divergence.name != "cvar"
 
     def evaluate_or_none(
         self, scores: Array, plain: bool = False, epsilon: float = 0.0
     ) -> Evaluation | None:
-        """Losses, worst-case weights and robust loss (without penalty), if losses are finite.
+        """Losses, worst-case weights and robust loss without penalty; None if a loss is not finite.
 
-        `plain` asks for the mean instead, and ε > 0 for a loss without corners.
+        `plain` uses the mean instead of the worst case, and ε > 0 the smoothed worst case.
         """
         z, slopes = self.loss.of_scores(scores, self.y, self.threads)
         plain = plain or self.plain
@@ -311,8 +312,8 @@ class Problem:
         losses, weights = (z, self.weights) if groups is None else (groups.means(z), groups.shares)
         bend = None
         if epsilon > 0.0 and not plain:
-            found = smoothed(losses, self.rho, self.divergence, weights, epsilon)
-            worst, bend = (None, None) if found is None else found
+            both = smoothed(losses, self.rho, self.divergence, weights, epsilon)
+            worst, bend = (None, None) if both is None else both
         elif plain:
             worst = inner_maximum(_MEAN, 0.0, losses, weights, self.threads)
         else:
@@ -323,27 +324,27 @@ class Problem:
         return Evaluation(scores, z, slopes, rows, worst.value, worst.weights, bend)
 
     def evaluate(self, scores: Array, plain: bool = False, epsilon: float = 0.0) -> Evaluation:
-        """The same at a point where losses must be finite."""
-        found = self.evaluate_or_none(scores, plain, epsilon)
-        if found is None:
+        """Like `evaluate_or_none`, but losses that are not finite are an error."""
+        evaluation = self.evaluate_or_none(scores, plain, epsilon)
+        if evaluation is None:
             raise ValueError(self._not_finite(scores))
-        return found
+        return evaluation
 
     def _not_finite(self, scores: Array) -> str:
-        """What to say of losses that overflow."""
+        """The error message for losses that overflow."""
         if self.loss.of == "residual":
             largest = float(abs(self.y).max())
             return (
                 f"The losses overflow: y goes up to {largest:.3g} and the predictions up to "
-                f"{float(abs(scores).max()):.3g}. Rescale y, for instance with StandardScaler."
+                f"{float(abs(scores).max()):.3g}. Rescale y, for example with StandardScaler."
             )
         return (
-            f"The losses are not finite at scores of up to {float(abs(scores).max()):.3g}: "
-            f"rescale X or use a smaller 'start'."
+            f"The losses are not finite for scores of up to {float(abs(scores).max()):.3g}: "
+            f"rescale X or pass a smaller 'start'."
         )
 
     def group_gradients(self, at: Evaluation) -> Array:
-        """Scaled gradients of the mean loss of each group, one row for each; for one score."""
+        """Scaled gradients of the mean losses of the groups, one row each; for m = 1."""
         groups = self.groups
         if groups is None:
             raise RuntimeError("There are no groups.")
@@ -360,8 +361,8 @@ class Problem:
         return self.data_gradient(at.slopes, at.worst.weights)
 
     @cached_property
-    def level(self) -> float:
-        """The mean loss of a model that is told nothing, or the mean of y if it may be constant."""
+    def baseline_loss(self) -> float:
+        """The mean loss of the zero model, or of predicting mean y in regression with intercept."""
         b, total, constant = self.weights, 0.0, 0.0
         if self.loss.of == "residual" and self.intercept:
             constant = float(np.average(self.y, weights=b))
@@ -372,34 +373,34 @@ class Problem:
         return abs(total / (self.n if b is None else float(b.sum())))
 
     @cached_property
-    def breadth(self) -> float:
-        """How far from zero, in scaled coordinates, models are to be expected."""
+    def typical_norm(self) -> float:
+        """The order of magnitude of ‖v‖ at a solution: 1, or the root mean square of y."""
         if self.loss.of != "residual":
             return 1.0
         return float(np.sqrt(np.average(self.y**2, weights=self.weights)))
 
-    def unit(self, value: float) -> float:
-        """What accuracies are relative to: the value, unless hardly anything is left of it.
+    def loss_scale(self, value: float) -> float:
+        """The unit of relative accuracies: the value, but not less than a share of the baseline.
 
-        Where classes can be told apart without error the loss falls for ever, ever more slowly;
-        numbers that are fitted without error leave nothing but rounding.
+        The loss of separable classes tends to 0, and that of a perfect regression is rounding
+        error; relative to such a value, no tolerance could be reached.
         """
         floor = 1e-8 if self.loss.of == "residual" else 1e-3
-        return max(abs(value), floor * self.level, 1e-300)
+        return max(abs(value), floor * self.baseline_loss, 1e-300)
 
     def objective(self, theta: Array) -> float:
         """F(θ), penalty included; infinite where losses overflow."""
-        found = self.evaluate_or_none(self.scores(theta))
-        return math.inf if found is None else found.value + self.cost(theta)
+        evaluation = self.evaluate_or_none(self.scores(theta))
+        return math.inf if evaluation is None else evaluation.value + self.penalty_at(theta)
 
-    def cost(self, theta: Array) -> float:
-        """The penalty l2/2 ‖w‖²."""
+    def penalty_at(self, theta: Array) -> float:
+        """The penalty l2/2 ‖w‖² of a model."""
         return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
 
     def _over_slabs(
         self, h: Array, right: Array, columns: tuple[Array, Array]
     ) -> Iterator[tuple[Array, Array]]:
-        """X̃ᵀ diag(h) X̃ and X̃ᵀ right of slabs of dense rows, in order, by threads."""
+        """X̃ᵀ diag(h) X̃ and X̃ᵀ right for each slab of dense rows, in order, computed by threads."""
         size = self.d + 1
         slabs = max(min(_SLABS, _SLAB_NUMBERS // size**2), 1)
         step = max(64, (1 << 17) // size)
@@ -416,8 +417,8 @@ class Problem:
                 total += part.T @ part
                 if right.shape[1]:
                     zero = np.zeros((root.size, right.shape[1]))
-                    held = root[:, None] > 0.0
-                    side += part.T @ np.divide(right[rows], root[:, None], out=zero, where=held)
+                    positive = root[:, None] > 0.0
+                    side += part.T @ np.divide(right[rows], root[:, None], out=zero, where=positive)
             return total, side
 
         if self.threads == 1 or slabs == 1:
@@ -426,9 +427,9 @@ class Problem:
         yield from _pool(self.threads).map(work, range(slabs))
 
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
-        """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u that is zero where h is.
+        """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.
 
-        For models of one score; the intercept comes last.
+        For models with m = 1; the intercept comes last.
         """
         mean, scale, _ = self.columns
         root_scale, size = np.sqrt(scale), self.d + 1
@@ -436,7 +437,7 @@ class Problem:
         if self.sparse:
             self.rows.gram(h, root_scale, total)
             total += np.tril(total, -1).T
-            # From columns as they are to columns about their mean.
+            # Centre the columns: Σ h (x − μ)(x − μ)ᵀ from Σ h x xᵀ and Σ h x.
             shift = np.append(mean * root_scale[:-1], 0.0)
             total -= np.outer(shift, total[-1]) + np.outer(total[-1], shift)
             total += total[-1, -1] * np.outer(shift, shift)
@@ -454,34 +455,36 @@ class Problem:
 
 
 def _powers_of_two(scale: Array) -> Array:
-    """Scales rounded to powers of two: sparse steps treat columns of equal scale together.
+    """Scales rounded to powers of two, at most 200 different ones.
 
-    At most 200 different ones; smaller scales only make steps of some columns shorter.
+    Sparse steps process columns of equal scale together.  Capping the range only shortens the
+    steps of some columns.
     """
-    held = scale > 0.0
-    if not held.any():
+    positive = scale > 0.0
+    if not positive.any():
         return scale
-    exponent = np.round(np.log2(scale[held]))
+    exponent = np.round(np.log2(scale[positive]))
     rounded = np.zeros_like(scale)
-    rounded[held] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
+    rounded[positive] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
     return rounded
 
 
-# Pools are never collected: Python drops what a signal handler raises while it collects one.
+# Pools are kept for the life of the process.  If a signal handler raises while Python collects a
+# pool, Python drops the exception.
 _pools: dict[int, ThreadPoolExecutor] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """A pool of so many threads."""
+    """The pool with this many threads."""
     if threads not in _pools:
         _pools[threads] = ThreadPoolExecutor(threads)
     return _pools[threads]
 
 
-def some_rows(n: int, count: int) -> NDArray[np.int64]:
-    """All rows, or about `count` of more than twice as many: always the same, in no pattern."""
+def subsample(n: int, count: int) -> NDArray[np.int64]:
+    """About `count` of n rows, at random but always the same; all rows if n ≤ 2 · count."""
     if n <= 2 * count:
         return np.arange(n)
     chosen = np.zeros(n, dtype=bool)

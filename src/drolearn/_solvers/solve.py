@@ -1,4 +1,4 @@
-"""`solve`: robust linear models by any solver, with one kind of answer."""
+"""`solve`: fit robust linear models with any solver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn._inner.worst_case import WorstCase
-from drolearn._solvers.checkpoint import open_checkpoint
+from drolearn._solvers.checkpoint import ExactCheckpoint, open_checkpoint
+from drolearn._solvers.choice import as_solver, choose
 from drolearn._solvers.descent import History, State, descend
 from drolearn._solvers.ending import Ending, describe_exact, describe_stochastic
 from drolearn._solvers.exact import minimise
 from drolearn._solvers.inputs import as_problem, as_start
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solvers import Solver, Stochastic, as_solver, choose
+from drolearn._solvers.solvers import Solver, Stochastic
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
@@ -36,29 +37,37 @@ class Solution:
     Attributes
     ----------
     theta : array of shape (m, d + 1)
-        Coefficients and, in the last column, intercepts; one row but for loss="multinomial".
+        Coefficients, and intercepts in the last column; m = 1 except for loss="multinomial".
     value : float
-        Robust loss on all rows, penalty included.
+        Robust loss on all rows, with the penalty.
     worst : WorstCase
         Worst-case weights of the rows, and the robust loss without penalty.
     gap : float
-        No model within ten times the norm of this one, or of what is to be expected if that is
-        more (in scaled coordinates),
-        has a value below value − gap; NaN where nothing is known, as for stochastic methods.
+        Duality gap: no model has a value below value − gap, among models up to ten times the norm
+        of this one (in scaled coordinates; at least ten times a typical norm).  NaN where no bound
+        is known, as for stochastic solvers.
     gradient_norm : float
-        In scaled coordinates; the mean norm of recent gradients for stochastic methods.
+        Norm of the gradient in scaled coordinates; for stochastic solvers the mean norm of recent
+        gradients.
     status : str
-        How it ended, in one sentence.
+        How the solver ended, in one sentence.
     solver : str
-        The method that was used.
+        The name of the solver that was used.
     passes : float
         Rows read, divided by the number of rows.
-    history : History
-        Samples, CPU seconds, value, gradient norm and step size on the way.
-    state : State or None
-        What a stochastic method needs to go on.
     ending : Ending
-        The same as a value to compare with.
+        How the solver ended, as a value to compare with.
+    history : History
+        Samples, CPU seconds, value, gradient norm and step size during the solve.
+    state : State or None
+        The final state of a stochastic solver.
+
+    Examples
+    --------
+    >>> from drolearn import solve
+    >>> solution = solve([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], l2=0.1)
+    >>> solution.coef.round(3), round(solution.intercept, 3)
+    (array([0.278]), -0.417)
     """
 
     theta: Array
@@ -85,7 +94,7 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """Whether the tolerance was reached, or without one, all passes were made."""
+        """Whether the tolerance was reached; with tol=None, whether all passes were made."""
         return self.ending.converged
 
 
@@ -110,48 +119,55 @@ def solve(
 ) -> Solution:
     """Minimise R(losses of X w + c) + l2/2 ‖w‖² over linear models.
 
+    R is the largest weighted mean of the losses over all weights in a φ-divergence ball of radius
+    rho around the weights of the data.
+
     Parameters
     ----------
     X : array-like or sparse matrix of shape (n, d)
-        float32 or float64, C or Fortran order, or CSR: read in place.
+        The rows.  float32 and float64 are read in place, dense in any memory order or CSR.
     y : array-like of shape (n,)
-        Two classes (the larger counts as +1), class labels for loss="multinomial", or numbers.
-    rho, divergence
-        The ball, as in :func:`drolearn.worst_case`.
-    loss : str or Loss
-        See :mod:`drolearn.loss`.
-    l2 : float
-        Penalty; the intercept is free.
-    fit_intercept : bool
-        Whether the scores have a constant.
-    sample_weight : array-like of shape (n,), optional
-        Base weights of the rows.
-    groups : array-like of shape (n,), optional
-        Names of the groups that rows belong to: the ball then moves the shares of the groups
-        and not single rows; one that holds all shares minimises the worst group's loss.  For
-        exact solvers.
+        Two classes (the larger label is +1), class labels for loss="multinomial", or numbers for
+        loss="squared" and "huber".
+    rho : float, default=0.1
+        Radius of the ball; 0 is the plain mean.
+    divergence : str or Divergence, default="chi2"
+        The divergence that defines the ball, see :func:`drolearn.worst_case`.
+    loss : str or Loss, default="logistic"
+        "logistic", "squared-hinge", "smoothed-hinge", "multinomial", "squared", "huber" or a
+        :class:`drolearn.Loss`.
+    l2 : float, default=0.0
+        Strength of the penalty; the intercept is not penalised.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    sample_weight : array-like of shape (n,), default=None
+        Weights of the rows; None for equal ones.
+    groups : array-like of shape (n,), default=None
+        Names of the groups of the rows.  The ball then reweights groups instead of rows; a ball
+        that holds all weights minimises the loss of the worst group.  Needs an exact solver.
     solver : str or Solver, default="auto"
-        A name or an object with settings, such as GSSG(batch_size=128): "auto", "exact",
-        "lbfgs", "newton", "gssg", "gssg-anchor", "pssg", "fsg" or "sgd".
+        "auto", "exact", "lbfgs", "newton", "gssg", "gssg-anchor", "pssg", "fsg" or "sgd", or an
+        object with settings, such as ``GSSG(batch_size=128)``.
     max_iter : float, default=100
-        Passes over the data: rows drawn at most, divided by n.  A gradient of all rows, which
-        is what exact solvers take for a step, counts as one.
+        Largest number of passes over the data: rows drawn, divided by n.  A gradient of all rows,
+        which is one step of an exact solver, counts as one pass.
     tol : float or None, default=1e-6
-        Relative accuracy: exact solvers end when the gap to the optimum is estimated to be
-        below tol × value, stochastic ones when a pass improves the value by less than that.
-        None uses all of `max_iter`; exact solvers end before that when only rounding is left.
-    start : array-like of shape (d + 1,) or (m, d + 1), optional
-        Coefficients and intercept to start from; zeros if not given.
-    random_state : int, Generator or RandomState, optional
-        Same number, same bits.
-    n_jobs : int, optional
+        Relative accuracy.  Exact solvers end when the gap to the optimum is below tol × value,
+        stochastic ones when a pass improves the value by less than tol × value.  None makes
+        `max_iter` passes; exact solvers end earlier if only rounding errors are left.
+    start : array-like of shape (d + 1,) or (m, d + 1), default=None
+        Coefficients and intercept to start from; None for zeros.
+    random_state : int, Generator, RandomState or None, default=None
+        Seed of stochastic solvers: the same integer gives the same bits.
+    n_jobs : int or None, default=None
         Threads for passes over all rows; the result does not depend on it.
-    callback : callable, optional
-        Called with the history as the solver goes; return a true value to stop.
+    callback : callable, default=None
+        Called with the history after every evaluation; a true return value stops the solver.
 
     Returns
     -------
     Solution
+        The model, with its worst-case weights, certificate and history.
 
     Examples
     --------
@@ -160,10 +176,10 @@ def solve(
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((500, 3))
     >>> y = X[:, 0] + rng.standard_normal(500) > 0
-    >>> found = solve(X, y, rho=0.1)
-    >>> found.solver, found.converged, bool(found.gap < 1e-6)
+    >>> solution = solve(X, y, rho=0.1)
+    >>> solution.solver, solution.converged, bool(solution.gap < 1e-6)
     ('lbfgs', True, True)
-    >>> round(found.value, 4)
+    >>> round(solution.value, 4)
     0.6293
     """
     problem = as_problem(
@@ -199,9 +215,9 @@ def run(
     random_state: Any,
     watch: Watch | None,
 ) -> Solution:
-    """`solve` for a problem that was made before.
+    """`solve` for a `Problem`.
 
-    `watch` is called with the history and a function that returns the model.
+    `watch` is called with the history and a function that returns the current model.
     """
     began = time.process_time()
     chosen = as_solver(solver)
@@ -217,7 +233,7 @@ def run(
     _warn_of_all_weights(problem)
     if chosen is None:
         chosen = choose(problem, 1e-6 if tol is None else float(tol), float(max_iter))
-    missing = chosen.lacks(problem)
+    missing = chosen._lacks(problem)
     if missing:
         raise ValueError(missing)
     if isinstance(chosen, Stochastic):
@@ -226,14 +242,14 @@ def run(
 
 
 def _warn_of_all_weights(problem: Problem) -> None:
-    """Warn that the ball holds all weights; with groups that is the worst group's loss."""
+    """Warn if the ball holds all weights; with groups that is a usual choice."""
     largest = problem.divergence.maximum(1.0 / problem.n)
     bounded = largest > 0.0 and problem.divergence.name != "cvar"
     if bounded and problem.rho >= largest and problem.groups is None:
         warnings.warn(
             f"rho = {problem.rho:.6g} is at least {largest:.6g}, the largest "
-            f"{problem.divergence.name!r} divergence there is for {problem.n} rows: the ball "
-            f"holds all weights, and the robust loss is the largest single loss.",
+            f"{problem.divergence.name!r} divergence for {problem.n} rows: the ball holds all "
+            f"weights, and the robust loss is the largest single loss.",
             stacklevel=4,
         )
 
@@ -247,26 +263,37 @@ def _solve_exactly(
     watch: Watch | None,
     began: float,
 ) -> Solution:
-    history = History()
+    accuracy = tol or 1e-14
+    checkpoint = ExactCheckpoint(problem, solver, theta, accuracy)
+    history = checkpoint.history
+    began -= history.seconds[-1] if history.seconds else 0.0
 
-    def look(iteration: int, v: Array, value: float, norm: float) -> bool:
+    def report(iteration: int, v: Array, value: float, norm: float) -> bool:
         seconds = time.process_time() - began
         history.add(problem.n * iteration, seconds, value, norm, math.nan)
         return watch is not None and watch(history, lambda: problem.to_model(v))
 
-    found = minimise(problem, solver.name, theta, tol or 1e-14, math.ceil(max_iter), look)
-    relative_gap = found.gap / problem.unit(found.value)
-    norm, iterations, name = found.gradient_norm, found.iterations, found.direction
+    minimum = minimise(
+        problem,
+        solver.name,
+        checkpoint.start,
+        tol=accuracy,
+        max_iter=math.ceil(max_iter),
+        watch=report,
+        save=None if checkpoint.file is None else checkpoint.save,
+    )
+    relative_gap = minimum.gap / problem.loss_scale(minimum.value)
+    norm, iterations, name = minimum.gradient_norm, minimum.iterations, minimum.direction
     return Solution(
-        theta=found.theta,
-        value=found.at.value + problem.cost(found.theta),
-        worst=found.at.worst,
-        gap=found.gap,
+        theta=minimum.theta,
+        value=minimum.at.value + problem.penalty_at(minimum.theta),
+        worst=minimum.at.worst,
+        gap=minimum.gap,
         gradient_norm=norm,
-        status=describe_exact(found.ending, name, iterations, relative_gap, norm),
+        status=describe_exact(minimum.ending, name, iterations, relative_gap, norm),
         solver=name,
         passes=float(iterations),
-        ending=found.ending,
+        ending=minimum.ending,
         history=history,
     )
 
@@ -280,12 +307,11 @@ def _solve_by_draws(
     random_state: Any,
     watch: Watch | None,
 ) -> Solution:
-    problem = replace(problem, scaling="none" if solver.raw else "draws")
-    recipe = solver.recipe(problem)
-    # What cannot move (no intercept, constant columns) starts at zero.
+    problem = replace(problem, scaling="none" if solver.unscaled else "draws")
+    recipe = solver._recipe(problem)
+    # Coefficients that no step changes (constant columns, no intercept) start at zero.
     theta = problem.to_model(problem.from_model(theta))
-    folder = solver.get_params()["checkpoint"]
-    state, file = open_checkpoint(problem, recipe, theta, random_state, folder)
+    state, file = open_checkpoint(problem, recipe, theta, random_state, solver.checkpoint)
     ending = descend(
         problem,
         recipe.method,
@@ -305,7 +331,7 @@ def _solve_by_draws(
     corrections = int(tally.clipped), int(tally.corrections)
     return Solution(
         theta=state.best,
-        value=at.value + problem.cost(state.best),
+        value=at.value + problem.penalty_at(state.best),
         worst=at.worst,
         gap=math.nan,
         gradient_norm=tally.base_norm,

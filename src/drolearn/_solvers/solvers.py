@@ -1,20 +1,20 @@
-"""Solvers as objects: what can be set, and what each of them needs of a problem.
+"""Solvers as objects: their settings, and what each of them requires of a problem.
 
 =====================  ======================  ==================================================
 name                   object                  what it does
 =====================  ======================  ==================================================
-"auto"                                         the one that is expected to be fastest
-"exact"                ``Exact()``             L-BFGS, then Newton where that is cheaper
-"lbfgs"                ``LBFGS()``             all rows, a limited memory of past steps
-"newton"               ``Newton()``            all rows, the Hessian of the robust loss
+"auto"                                         ``Exact()`` or ``GSSG()``, see `choose`
+"exact"                ``Exact()``             L-BFGS, then Newton's method where it is cheaper
+"lbfgs"                ``LBFGS()``             L-BFGS on all rows
+"newton"               ``Newton()``            Newton's method on all rows
 "gssg"                 ``GSSG()``              multilevel draws: unbiased in the limit
-"gssg-anchor"          ``GSSG(anchor=True)``   the same against an anchor: any accuracy
-"pssg"                 ``PSSG()``              draws that grow at every step
-"fsg"                  ``FSG()``               all rows at every step
-"sgd"                  ``SGD()``               draws of fixed size: biased
+"gssg-anchor"          ``GSSG(anchor=True)``   multilevel draws with an anchor: any accuracy
+"pssg"                 ``PSSG()``              batches that grow in every step
+"fsg"                  ``FSG()``               gradient descent on all rows
+"sgd"                  ``SGD()``               batches of fixed size: biased
 =====================  ======================  ==================================================
 
-The objects hold settings and no state.  They have `get_params` and `set_params`, so that
+Solver objects hold settings and no state.  They have `get_params` and `set_params`, so
 scikit-learn can clone them and search over `solver__batch_size`.
 """
 
@@ -23,18 +23,18 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
+from typing import Any, Literal, Self
 
 from drolearn._solvers.descent import Constant, Decay, Step
-from drolearn._solvers.directions import can_newton, lacks_for_newton
-from drolearn._solvers.draws import Fixed, Full, Growing, Method, Multilevel
+from drolearn._solvers.directions import lacks_for_newton
+from drolearn._solvers.draws import Fixed, Full, Growing, Method
+from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn._validation import as_count, did_you_mean
 
 __all__ = [
-    "FSG", "GSSG", "LBFGS", "NAMES", "PSSG", "SGD", "Exact", "Newton", "Recipe", "Solver",
-    "Stochastic", "as_solver", "choose",
+    "FSG", "GSSG", "LBFGS", "PSSG", "SGD", "Exact", "Newton", "Recipe", "Solver", "Stochastic",
 ]  # fmt: skip
 
 Folder = str | os.PathLike[str] | None
@@ -43,7 +43,7 @@ StepSize = str | float | Step
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Draws, step sizes and all else that the loop of stochastic solvers needs."""
+    """What the loop of stochastic solvers needs: draws, step sizes, and how to use them."""
 
     method: Method
     step: Step
@@ -55,21 +55,33 @@ class Recipe:
 
 @dataclass(repr=False)
 class Solver:
-    """What all solvers share: settings that can be read and set by name."""
+    """The base class of all solvers: settings that can be read and set by name."""
 
-    name: ClassVar[str] = ""
+    checkpoint: Folder = field(default=None, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name of the solver, as `solver` takes it."""
+        return type(self).__name__.lower()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name.
+        """Get the settings.
 
         Parameters
         ----------
-        deep : bool
+        deep : bool, default=True
             Has no effect; scikit-learn passes it.
 
         Returns
         -------
         dict
+            The settings by name.
+
+        Examples
+        --------
+        >>> from drolearn import Exact
+        >>> Exact().get_params()
+        {'checkpoint': None}
         """
         return {setting.name: getattr(self, setting.name) for setting in fields(self)}
 
@@ -78,12 +90,19 @@ class Solver:
 
         Parameters
         ----------
-        **params
-            Settings by name.
+        **params : dict
+            New values by name.
 
         Returns
         -------
-        self
+        Solver
+            The solver itself.
+
+        Examples
+        --------
+        >>> from drolearn import SGD
+        >>> SGD().set_params(batch_size=32)
+        SGD(batch_size=32)
         """
         known = self.get_params()
         for name in params:
@@ -105,7 +124,7 @@ class Solver:
         ]
         return f"{type(self).__name__}({', '.join(changed)})"
 
-    def lacks(self, problem: Problem) -> str:
+    def _lacks(self, problem: Problem) -> str:
         """What the problem lacks for this solver, and what to use instead; "" if nothing."""
         return ""
 
@@ -115,7 +134,16 @@ class Solver:
 
 @dataclass(repr=False)
 class Exact(Solver):
-    """All rows at every step, to a certified accuracy: L-BFGS first, Newton where it is cheaper.
+    """L-BFGS, then Newton's method where it is cheaper; reads all rows in every step.
+
+    The solution comes with a duality gap, see `Solution.gap`.
+
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state, about once a second, to a file of its own.  A
+        fit with the same data, settings and start continues from there, to the same bits as
+        without the interruption.
 
     Examples
     --------
@@ -124,24 +152,52 @@ class Exact(Solver):
     RobustClassifier(solver=Exact())
     """
 
-    name = "exact"
-
 
 @dataclass(repr=False)
 class LBFGS(Exact):
-    """All rows at every step, with a limited memory of past steps (L-BFGS)."""
+    """L-BFGS; reads all rows in every step.
 
-    name = "lbfgs"
+    Works for every loss and divergence.  The solution comes with a duality gap, see
+    `Solution.gap`.
+
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state, about once a second, to a file of its own.  A
+        fit with the same data, settings and start continues from there, to the same bits as
+        without the interruption.
+
+    Examples
+    --------
+    >>> from drolearn import LBFGS, RobustClassifier
+    >>> RobustClassifier(divergence="total-variation", solver=LBFGS())
+    RobustClassifier(divergence='total-variation', solver=LBFGS())
+    """
 
 
 @dataclass(repr=False)
 class Newton(Exact):
-    """All rows at every step, with the Hessian of the robust loss."""
+    """Newton's method with the Hessian of the robust loss; reads all rows in every step.
 
-    name = "newton"
+    It needs a strictly convex divergence, one score for each row (not the multinomial loss), and
+    at most 2000 columns.  The solution comes with a duality gap, see `Solution.gap`.
 
-    def lacks(self, problem: Problem) -> str:
-        """What the problem lacks for Newton's method."""
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state, about once a second, to a file of its own.  A
+        fit with the same data, settings and start continues from there, to the same bits as
+        without the interruption.
+
+    Examples
+    --------
+    >>> from drolearn import Newton, RobustRegressor
+    >>> RobustRegressor(solver=Newton())
+    RobustRegressor(solver=Newton())
+    """
+
+    def _lacks(self, problem: Problem) -> str:
+        """What the problem lacks for Newton's method, and what to use instead."""
         return lacks_for_newton(problem)
 
 
@@ -150,19 +206,21 @@ class Newton(Exact):
 
 @dataclass(repr=False)
 class Stochastic(Solver):
-    """What all solvers that draw rows share."""
+    """The base class of the solvers that draw rows."""
+
+    step_size: StepSize = field(default="auto", kw_only=True)
 
     @abstractmethod
-    def recipe(self, problem: Problem) -> Recipe:
-        """Draws, step sizes and all else, for a problem."""
+    def _recipe(self, problem: Problem) -> Recipe:
+        """Draws, step sizes and how to use them, for a problem."""
 
     @property
-    def raw(self) -> bool:
-        """Whether steps are in the coordinates of the data: their size was given."""
-        return not isinstance(self.step_size, str)  # type: ignore[attr-defined]
+    def unscaled(self) -> bool:
+        """Whether steps are made in the coordinates of X, as the user chose their size."""
+        return not isinstance(self.step_size, str)
 
-    def lacks(self, problem: Problem) -> str:
-        """Draws of rows cannot estimate the loss of a group."""
+    def _lacks(self, problem: Problem) -> str:
+        """Batches of rows cannot estimate the loss of a group without bias."""
         if problem.groups is None:
             return ""
         return (
@@ -173,37 +231,38 @@ class Stochastic(Solver):
 
 @dataclass(repr=False)
 class GSSG(Stochastic):
-    """Multilevel draws: a batch at every step, and at random a correction of its bias.
+    """Multilevel draws: a batch in every step, and at random a correction of its bias.
 
     Parameters
     ----------
     batch_size : int, default=64
-        Rows of a batch are at least this many, and fewer than twice as many.
+        A batch has at least this many rows, and fewer than twice as many.
     tame : bool, default=True
-        Whether corrections are rarer and shorter at first, see docs/training.md.  False keeps
-        every estimate exactly unbiased.
-    step_size : "auto", float or callable, default="auto"
-        "auto" follows from the smoothness of the data, column by column.  A number is a constant
-        and a callable gives the step sizes at an array of steps; both are used as they are, in
-        the coordinates of the data.
-    average : bool, optional
-        Whether the answer is an average of the iterates.  By default it is, but not with an
-        anchor.
+        Whether corrections are less frequent and shorter in the first steps, see
+        docs/training.md.  With False every gradient estimate is unbiased.
+    average : bool, default=None
+        Whether the result is an average of the iterates.  None averages unless there is an anchor.
     anchor : bool, default=False
-        Whether draws estimate the difference from the gradient at an anchor, which is computed
-        on all rows every other pass.  Converges to any accuracy.
+        Whether draws estimate the difference from the gradient at an anchor, which is computed on
+        all rows in every other pass.  Converges to any accuracy.
     r : float or "auto", default=2**-1.5
-        Each level is drawn r times as often as the one below.  "auto" measures the best
+        Each level is drawn r times as often as the one below.  "auto" estimates the best
         probabilities after a short run.
-    fire : float, optional
-        Probability of a correction; 0.1, or 0.3 with an anchor, by default.
-    probabilities : tuple of float, optional
-        Probabilities of the levels, in place of `r` and `fire`.
-    inflation, delta : float, default=0 and 0.01
-        The radius of M rows is ρ + inflation · (1/M − 1/N)^((1−delta)/2).
-    checkpoint : path, optional
-        A folder in which every fit keeps its state in a file of its own.  A fit with the same
-        data, settings and seed continues from there.
+    fire : float, default=None
+        Probability of a correction; None is 0.1, or 0.3 with an anchor.
+    probabilities : tuple of float, default=None
+        Probabilities of the levels, instead of `r` and `fire`.
+    inflation : float, default=0.0
+        A batch of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
+    delta : float, default=0.01
+        See `inflation`.
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state to a file of its own.  A fit with the same data,
+        settings and seed continues from there, to the same bits as without the interruption.
+    step_size : "auto", float or callable, default="auto"
+        "auto" derives a step size for each column from the smoothness of the loss.  A number is a
+        constant step size.  A callable maps an array of step numbers to step sizes.  Numbers and
+        callables are used as they are, in the coordinates of X.
 
     Examples
     --------
@@ -214,8 +273,8 @@ class GSSG(Stochastic):
     """
 
     batch_size: int = 64
+    _: KW_ONLY
     tame: bool = True
-    step_size: StepSize = "auto"
     average: bool | None = None
     anchor: bool = False
     r: float | Literal["auto"] = 2.0**-1.5
@@ -223,15 +282,14 @@ class GSSG(Stochastic):
     probabilities: tuple[float, ...] | None = None
     inflation: float = 0.0
     delta: float = 0.01
-    checkpoint: Folder = None
 
     @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name of the solver."""
+    def name(self) -> str:
+        """The name of the solver, as `solver` takes it."""
         return "gssg-anchor" if self.anchor else "gssg"
 
-    def recipe(self, problem: Problem) -> Recipe:
-        """Draws, step sizes and all else, for a problem."""
+    def _recipe(self, problem: Problem) -> Recipe:
+        """Draws, step sizes and how to use them, for a problem."""
         as_count("batch_size", self.batch_size)
         method = Multilevel(
             problem.n,
@@ -239,7 +297,7 @@ class GSSG(Stochastic):
             r=self.r,
             fire=self.fire if self.fire is not None else 0.3 if self.anchor else 0.1,
             probabilities=self.probabilities,
-            # Corrections become as frequent as they should be over this many steps.
+            # The frequency of corrections grows to its final value over this many steps.
             warm=2000 if self.tame and not self.anchor else 0,
             rho=problem.rho,
             inflation=self.inflation,
@@ -257,31 +315,44 @@ class GSSG(Stochastic):
 
 @dataclass(repr=False)
 class PSSG(Stochastic):
-    """Draws that grow at every step, up to all rows.
+    """Batches that grow in every step, up to all rows.
 
     Parameters
     ----------
     batch_size : int, default=64
-        Rows of the first draw.
+        Rows of the first batch.
     rate : float, default=1.001
-        Each draw is this many times as large as the one before.
-    step_size, inflation, delta, checkpoint
-        As for :class:`GSSG`.
+        Each batch is this many times as large as the one before.
     average : bool, default=False
-        Whether the answer is an average of the iterates.
+        Whether the result is an average of the iterates.
+    inflation : float, default=0.0
+        A batch of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
+    delta : float, default=0.01
+        See `inflation`.
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state to a file of its own.  A fit with the same data,
+        settings and seed continues from there, to the same bits as without the interruption.
+    step_size : "auto", float or callable, default="auto"
+        "auto" derives a step size for each column from the smoothness of the loss.  A number is a
+        constant step size.  A callable maps an array of step numbers to step sizes.  Numbers and
+        callables are used as they are, in the coordinates of X.
+
+    Examples
+    --------
+    >>> from drolearn import PSSG, RobustClassifier
+    >>> RobustClassifier(solver=PSSG(rate=1.01))
+    RobustClassifier(solver=PSSG(rate=1.01))
     """
 
-    name = "pssg"
     batch_size: int = 64
+    _: KW_ONLY
     rate: float = 1.001
-    step_size: StepSize = "auto"
     average: bool = False
     inflation: float = 0.0
     delta: float = 0.01
-    checkpoint: Folder = None
 
-    def recipe(self, problem: Problem) -> Recipe:
-        """Draws, step sizes and all else, for a problem."""
+    def _recipe(self, problem: Problem) -> Recipe:
+        """Draws, step sizes and how to use them, for a problem."""
         size = as_count("batch_size", self.batch_size)
         method = Growing(
             problem.n, size, rate=self.rate, rho=problem.rho, inflation=self.inflation,
@@ -293,23 +364,32 @@ class PSSG(Stochastic):
 
 @dataclass(repr=False)
 class FSG(Stochastic):
-    """All rows at every step.
+    """Gradient descent: all rows in every step.
 
     Parameters
     ----------
-    step_size, checkpoint
-        As for :class:`GSSG`.
     average : bool, default=False
-        Whether the answer is an average of the iterates.
+        Whether the result is an average of the iterates.
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state to a file of its own.  A fit with the same data,
+        settings and seed continues from there, to the same bits as without the interruption.
+    step_size : "auto", float or callable, default="auto"
+        "auto" derives a step size for each column from the smoothness of the loss.  A number is a
+        constant step size.  A callable maps an array of step numbers to step sizes.  Numbers and
+        callables are used as they are, in the coordinates of X.
+
+    Examples
+    --------
+    >>> from drolearn import FSG, RobustClassifier
+    >>> RobustClassifier(solver=FSG(step_size=0.1))
+    RobustClassifier(solver=FSG(step_size=0.1))
     """
 
-    name = "fsg"
-    step_size: StepSize = "auto"
+    _: KW_ONLY
     average: bool = False
-    checkpoint: Folder = None
 
-    def recipe(self, problem: Problem) -> Recipe:
-        """Draws, step sizes and all else, for a problem."""
+    def _recipe(self, problem: Problem) -> Recipe:
+        """Draws, step sizes and how to use them, for a problem."""
         step = as_step(problem, self.step_size, float(problem.n), 0.5, decay=False)
         method = Full(problem.n, rho=problem.rho)
         return Recipe(method, step, math.inf, bool(self.average), math.inf, False)
@@ -317,28 +397,41 @@ class FSG(Stochastic):
 
 @dataclass(repr=False)
 class SGD(Stochastic):
-    """Draws of fixed size: cheap, and biased, the more the fewer rows are drawn.
+    """Batches of fixed size: cheap steps with a biased gradient, more so for smaller batches.
 
     Parameters
     ----------
     batch_size : int, default=64
-        Rows of a draw.
-    step_size, inflation, delta, checkpoint
-        As for :class:`GSSG`.
+        Rows of a batch.
     average : bool, default=True
-        Whether the answer is an average of the iterates.
+        Whether the result is an average of the iterates.
+    inflation : float, default=0.0
+        A batch of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
+    delta : float, default=0.01
+        See `inflation`.
+    checkpoint : str or path-like, default=None
+        A folder in which each fit saves its state to a file of its own.  A fit with the same data,
+        settings and seed continues from there, to the same bits as without the interruption.
+    step_size : "auto", float or callable, default="auto"
+        "auto" derives a step size for each column from the smoothness of the loss.  A number is a
+        constant step size.  A callable maps an array of step numbers to step sizes.  Numbers and
+        callables are used as they are, in the coordinates of X.
+
+    Examples
+    --------
+    >>> from drolearn import SGD, RobustClassifier
+    >>> RobustClassifier(solver=SGD(batch_size=256))
+    RobustClassifier(solver=SGD(batch_size=256))
     """
 
-    name = "sgd"
     batch_size: int = 64
-    step_size: StepSize = "auto"
+    _: KW_ONLY
     average: bool = True
     inflation: float = 0.0
     delta: float = 0.01
-    checkpoint: Folder = None
 
-    def recipe(self, problem: Problem) -> Recipe:
-        """Draws, step sizes and all else, for a problem."""
+    def _recipe(self, problem: Problem) -> Recipe:
+        """Draws, step sizes and how to use them, for a problem."""
         size = as_count("batch_size", self.batch_size)
         method = Fixed(problem.n, size, rho=problem.rho, inflation=self.inflation, delta=self.delta)
         step = as_step(problem, self.step_size, float(size), 0.5, decay=True)
@@ -346,11 +439,11 @@ class SGD(Stochastic):
 
 
 def as_step(problem: Problem, step_size: StepSize, rows: float, length: float, decay: bool) -> Step:
-    """Step sizes; "auto" is `length` divided by the smoothness of draws of so many rows."""
+    """Step sizes; "auto" is `length` over the smoothness of a batch with this many rows."""
     if callable(step_size):
         return step_size
     if isinstance(step_size, str) and step_size == "auto":
-        # Robust losses have more curvature than plain ones, the more the larger the ball.
+        # The curvature of the robust loss grows with the radius.
         ball = 1.0 + 2.0 * min(problem.rho, 10.0) / problem.divergence.curvature
         length /= problem.smoothness(rows) * ball
         return Decay(length, 2000.0) if decay else Constant(length)
@@ -358,56 +451,6 @@ def as_step(problem: Problem, step_size: StepSize, rows: float, length: float, d
     if not number or not 0.0 < float(step_size) < math.inf:
         raise ValueError(
             f"The 'step_size' setting must be 'auto', a positive number or a function of the "
-            f"step. Got {step_size!r} instead."
+            f"step number. Got {step_size!r} instead."
         )
     return Constant(float(step_size))
-
-
-# -- by name ---------------------------------------------------------------------------
-
-_BY_NAME: dict[str, Solver] = {
-    solver.name: solver
-    for solver in (Exact(), LBFGS(), Newton(), GSSG(), GSSG(anchor=True), PSSG(), FSG(), SGD())
-}
-#: All names that `solver` takes.
-NAMES = ("auto", *_BY_NAME)
-
-
-def as_solver(solver: str | Solver) -> Solver | None:
-    """The solver that is meant, or None for "auto"."""
-    if isinstance(solver, Solver):
-        return solver
-    if isinstance(solver, str) and solver in NAMES:
-        return _BY_NAME.get(solver)
-    hint = did_you_mean(solver, NAMES)
-    if isinstance(solver, str) and solver == "erm":
-        hint = " Use rho=0 for the plain mean of the losses."
-    if isinstance(solver, Method):
-        hint = " Use GSSG(), PSSG(), SGD() or FSG() with the same settings."
-    if isinstance(solver, type) and issubclass(solver, Solver):
-        hint = f" Did you mean {solver.__name__}()?"
-    raise ValueError(
-        f"The 'solver' parameter must be one of {', '.join(map(repr, NAMES))}, or a solver such "
-        f"as GSSG(). Got {solver!r} instead.{hint}"
-    )
-
-
-def choose(problem: Problem, tol: float, max_iter: float) -> Solver:
-    """What "auto" stands for: draws where they are cheaper than passes over all rows.
-
-    Measured on 19 data sets (docs/profile.png).  Draws reach a relative gap of 1e-3 in about
-    300,000 rows, however many rows there are, and need ten times as many for a tenth of the gap.
-    Exact solvers read all rows 20 times (Newton) or 40 to 100 times (L-BFGS), and prove what they
-    have found.
-    """
-    n, d = problem.n, problem.d
-    # Draws make half a pass at least, to see the data.
-    passes = max(0.5, 3e5 / n) * (1e-3 / tol)
-    possible = problem.groups is None and problem.divergence.strictly_convex and passes <= max_iter
-    many_rows = n >= 200_000 and tol >= 1e-4
-    # A rough answer from fewer rows, if they are many more than the columns.
-    rough = tol >= 4e-3 and n >= max(30_000, 250 * d)
-    exact_passes = 20.0 if can_newton(problem) else 40.0 - 10.0 * math.log10(tol)
-    # A pass of draws takes about three times as long as one over rows in order.
-    cheaper = 3.0 * passes < exact_passes
-    return GSSG() if possible and (many_rows or rough) and cheaper else Exact()

@@ -1,9 +1,12 @@
-"""Data sets: those of the paper, those that come with the package, and one that is generated.
+"""Data sets: those of the paper, Adult from the package, and generated documents.
 
-load_adult    the Adult data set with its groups, from the package
-load          a data set of the paper by name, from the nearest place that has it
-fetch         bring one from its public source into the cache
-text_like     documents of two classes, generated
+load_adult    the Adult data set with its groups, included in the package
+load          a data set of the paper by name
+fetch         download a data set into the cache
+where         where `load` would read a data set from
+read          a data set from a file
+text_like     generate documents of two classes
+CATALOGUE     what is known about each data set, by name
 """
 
 from drolearn.datasets.catalogue import CATALOGUE, Entry, fetch, load, read, where

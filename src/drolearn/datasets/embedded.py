@@ -1,4 +1,4 @@
-"""Data sets that come with the package."""
+"""Data sets that are included in the package."""
 
 from __future__ import annotations
 
@@ -13,20 +13,30 @@ __all__ = ["Adult", "load_adult"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adult:
-    """The Adult data set: does a person earn more than 50,000 dollars a year?
+    """The Adult data set: whether a person earns more than 50,000 dollars a year.
 
     Attributes
     ----------
-    X : array of shape (45222, 104), float32
-        Six numbers as they are (capital gains in dollars, ages in years), then zeros and ones.
-    y : array of shape (45222,), int8
-        +1 above 50,000 dollars, -1 at most that.
-    sex, race : array of shape (45222,), str
-        The groups people belong to; also part of X.
-    is_test : array of shape (45222,), bool
-        The rows that the source sets aside for testing.
-    feature_names : array of shape (104,), str
-        What the columns of X are.
+    X : ndarray of shape (45222, 104), float32
+        Six numeric columns in their original units (such as age in years and capital gain in
+        dollars), then one-hot columns.
+    y : ndarray of shape (45222,), int8
+        +1 for an income above 50,000 dollars, -1 otherwise.
+    sex, race : ndarray of shape (45222,), str
+        The groups of each person.  Both are also encoded in X.
+    is_test : ndarray of shape (45222,), bool
+        True for the rows of the original test file.
+    feature_names : ndarray of shape (104,), str
+        Names of the columns of X.
+
+    Examples
+    --------
+    >>> from drolearn.datasets import load_adult
+    >>> adult = load_adult()
+    >>> adult.feature_names[:2].tolist()
+    ['age', 'fnlwgt']
+    >>> sorted(set(adult.sex.tolist()))
+    ['Female', 'Male']
     """
 
     X: NDArray[np.float32]
@@ -38,7 +48,12 @@ class Adult:
 
 
 def load_adult() -> Adult:
-    """Load the Adult data set (UCI, CC BY 4.0), which comes with the package.
+    """Load the Adult data set (UCI, CC BY 4.0), which is included in the package.
+
+    Returns
+    -------
+    Adult
+        Features, labels and groups of 45,222 people; rows with missing values are dropped.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Files of data sets: where they lie, how they are read and written.
+"""Files of data sets: the folder they are in, and how they are read and written.
 
-A file `name.npz` holds `format`, which is "dense" (with `X`) or "csr" (with `data`, `indices`,
-`indptr`, `shape`), and `y`, which is ±1.
+A file `name.npz` holds `y` = ±1 and `format`: "dense" (with `X`) or "csr" (with `data`, `indices`,
+`indptr`, `shape`).
 """
 
 from __future__ import annotations
@@ -17,25 +17,45 @@ from numpy.typing import NDArray
 
 from drolearn._storage import replacing
 
-__all__ = ["DataError", "Dataset", "cache", "folder", "read_rows", "write_dataset"]
+__all__ = ["DataError", "Dataset", "folder", "read_rows", "write_rows"]
 
 
 class DataError(RuntimeError):
-    """A data set cannot be had, and what can be done about it."""
+    """A data set cannot be loaded; the message says why and what to do.
+
+    Examples
+    --------
+    >>> from drolearn.datasets import DataError, load
+    >>> try:
+    ...     load("hiv")
+    ... except DataError as error:
+    ...     print(error)
+    There is no data set 'hiv': did you mean 'hiv1'?
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Rows and labels.
+    """Features and labels of a binary classification problem.
 
     Attributes
     ----------
     name : str
-    X : array or CSR matrix of shape (n, d), float32
-    y : array of shape (n,), int8
-        +1 or -1.
+        Name in the catalogue, or the name given to :func:`drolearn.datasets.read`.
+    X : ndarray or scipy.sparse.csr_matrix of shape (n, d), float32
+        Features.
+    y : ndarray of shape (n,), int8
+        Labels, +1 or -1.
     source : str
-        Where it came from.
+        Where the data was read from: a path, "package" or "generated".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn.datasets import Dataset
+    >>> X = np.zeros((2, 3), dtype=np.float32)
+    >>> Dataset("example", X, np.array([1, -1], dtype=np.int8), "memory").X.shape
+    (2, 3)
     """
 
     name: str
@@ -45,27 +65,39 @@ class Dataset:
 
 
 def folder() -> Path | None:
-    """The folder that DROLEARN_DATA names, if it does."""
+    """Return the folder that the environment variable DROLEARN_DATA names.
+
+    Returns
+    -------
+    pathlib.Path or None
+        The folder, or None if DROLEARN_DATA is not set.
+
+    Raises
+    ------
+    DataError
+        If DROLEARN_DATA is set to something that is not a folder.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from unittest import mock
+    >>> from drolearn.datasets import folder
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     with mock.patch.dict(os.environ, DROLEARN_DATA=path):
+    ...         print(str(folder()) == path)
+    True
+    """
     named = os.environ.get("DROLEARN_DATA")
     if named and not Path(named).is_dir():
-        raise DataError(f"DROLEARN_DATA names {named!r}, which is no folder: mend or unset it.")
+        raise DataError(
+            f"DROLEARN_DATA is {named!r}, which is not a folder: set it to a folder of data sets, "
+            f"or unset it."
+        )
     return Path(named) if named else None
 
 
-def cache() -> Path | None:
-    """The folder of fetched data sets: DROLEARN_CACHE, or the usual place of the system."""
-    named = os.environ.get("DROLEARN_CACHE")
-    if named:
-        return Path(named)
-    try:
-        import pooch
-    except ModuleNotFoundError:  # without it nothing is fetched, and so nothing kept
-        return None
-    return Path(pooch.os_cache("drolearn"))
-
-
 def read_rows(path: Path, name: str) -> tuple[Any, NDArray[np.int8]]:
-    """X and y of a file."""
+    """Read X and y from a file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             y = stored["y"]
@@ -77,24 +109,23 @@ def read_rows(path: Path, name: str) -> tuple[Any, NDArray[np.int8]]:
             return X, y
     except FileNotFoundError:
         raise DataError(
-            f"{path} is not there: set DROLEARN_DATA to the folder that holds {path.name}."
+            f"{path} does not exist: set DROLEARN_DATA to the folder that contains {path.name}."
         ) from None
-    except Exception as error:  # files can be damaged in any way
+    except Exception as error:  # a damaged file can fail in any way
         raise DataError(
             f"{path} is damaged or not a data set ({' '.join(str(error).split())[:100]}): delete "
-            f"it and run `drolearn datasets --fetch {name}`, or put a good copy there."
+            f"it and run `drolearn datasets --fetch {name}`, or replace it with a good copy."
         ) from error
 
 
-def write_dataset(target: Path, found: Dataset) -> None:
-    """A file of the folder's form, or none."""
-    content: dict[str, Any] = {"format": np.array("dense"), "y": found.y}
-    if sp.issparse(found.X):
-        X = sp.csr_matrix(found.X)
+def write_rows(target: Path, X: Any, y: NDArray[np.int8]) -> None:
+    """Write X and y atomically, in the format that `read_rows` reads."""
+    content: dict[str, Any] = {"format": np.array("dense"), "y": y}
+    if sp.issparse(X):
+        X = sp.csr_matrix(X)
         parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr}
         content |= {"format": np.array("csr"), "shape": np.array(X.shape), **parts}
     else:
-        content["X"] = found.X
-    target.parent.mkdir(parents=True, exist_ok=True)
+        content["X"] = X
     with replacing(target) as file:
         np.savez_compressed(file, **content)

@@ -1,8 +1,8 @@
-"""Robust training of PyTorch models, in loops of one's own.
+"""Robust training of PyTorch models, in your own training loop.
 
-    RobustLoss         losses of single examples in, the robust loss out
+    RobustLoss         from the losses of a batch to the robust loss
     MultilevelBatches  batches whose gradient is unbiased for the robust loss of all rows
-    robust_backward    the gradient of a draw too large for memory
+    robust_backward    the gradient of a draw that does not fit into memory
 
 The weights are those of :func:`drolearn.worst_case` and the batches those of
 :class:`drolearn.Multilevel`.
@@ -10,7 +10,7 @@ The weights are those of :func:`drolearn.worst_case` and the batches those of
 
 try:
     import torch as _  # noqa: F401
-except ModuleNotFoundError as error:  # pragma: no cover - tried in a process of its own
+except ModuleNotFoundError as error:  # pragma: no cover - tested in another process
     raise ModuleNotFoundError(
         "drolearn.nn needs PyTorch: pip install 'drolearn[torch]'.", name="torch"
     ) from error

@@ -1,103 +1,81 @@
-"""Batches whose weighted gradient is unbiased, for PyTorch's DataLoader."""
+"""Batches for PyTorch's DataLoader whose weighted gradient is unbiased."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import islice
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, strided
+from torch.utils.data import IterableDataset, Sampler
 
 from drolearn._inner.worst_case import not_finite
-from drolearn._solvers.draws import Draw, Multilevel
+from drolearn._solvers.draws import Draw
+from drolearn._solvers.multilevel import Multilevel
 from drolearn._validation import as_count, as_generator, as_losses, as_radius
 from drolearn.divergence import Divergence, as_divergence
+from drolearn.nn.checks import check_values, to_host
+from drolearn.nn.loading import BatchDraw, Loader, Rows
 
-__all__ = ["BatchDraw", "Bias", "MultilevelBatches"]
+__all__ = ["Bias", "MultilevelBatches"]
 
-#: Levels of a stream without end: 2**40 times the base block is more than anyone will read.
+#: Levels of a stream without a cap; no stream is read for 2**40 times the base block.
 _LEVELS = 40
-#: So many blocks tell what a level adds, and how surely.
+#: Number of blocks from which `bias` estimates a mean and its standard error.
 _BLOCKS = 30
 
 
-class BatchDraw(Draw):
-    """A draw on its way through loaders and trainers, which move batches to devices."""
-
-    __slots__ = ()
-
-    def to(self, *args: Any, **options: Any) -> BatchDraw:
-        """The draw itself: only the criterion reads it, on the host."""
-        return self
-
-
 class Bias(NamedTuple):
-    """An estimate, and its standard error."""
+    """An estimate and its standard error.
+
+    Attributes
+    ----------
+    value : float
+        The estimate.
+    error : float
+        Its standard error.
+    """
 
     value: float
     error: float
 
 
-class _Rows(list[int]):
-    """Rows of a batch, with the draw that they belong to."""
-
-    draw: BatchDraw
-
-
-class _WithDraw(Dataset[Any]):
-    """A data set that hands the draw on with the rows."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitems__(self, rows: _Rows) -> tuple[list[Any], BatchDraw]:
-        return fetched(self.dataset, rows), rows.draw
-
-
-def fetched(dataset: Any, rows: Sequence[int]) -> list[Any]:
-    """The examples of some rows."""
-    many = getattr(dataset, "__getitems__", None)
-    return many(list(rows)) if many is not None else [dataset[row] for row in rows]
-
-
-def _collated(collate: Callable[[list[Any]], Any], got: tuple[list[Any], BatchDraw]) -> Any:
-    samples, draw = got
-    return collate(samples), draw
-
-
 class MultilevelBatches(Sampler[list[int]]):
     """Batches whose weighted gradient is unbiased for the robust loss of all rows.
 
-    A batch sampler; `loader` makes the DataLoader that hands the draws on with the batches and
-    counts them.
+    A batch sampler.  Its `loader` makes a DataLoader that returns each batch with its draw and
+    counts the batches.
 
     Parameters
     ----------
     n : int or None
-        Number of rows; None for a stream, whose levels have no end.
+        Number of rows; None for a stream, whose number of levels is not bounded.
     batch_size : int, default=64
-        Smallest size of a batch: N is halved as long as at least that many rows remain.
+        Smallest size of a batch: n is halved as long as at least this many rows remain.
     rho : float, default=0.1
-        Radius; that of the criterion.
-    r, fire, probabilities
-        As in :class:`drolearn.Multilevel`: how often each level and a correction at all is drawn.
-    steps : int, optional
-        Batches of an epoch; as many as read about n rows (in each process) if not given, 1,000 of
-        a stream.
-    max_level : int, optional
-        For streams: no blocks of more than batch_size · 2^max_level rows, and no draws of more than
-        batch_size · (1 + 2^max_level).  The estimate is then unbiased for the robust loss of such a
-        block, not of the population; `bias` tells how far that is.
-    random_state : int, Generator or RandomState, optional
-        Same number, same batches.  Processes that resume from one checkpoint need a number.
-    rank : int, optional
-        Processes of different rank draw independently; that of torch.distributed if not given.
+        Radius of the ball; use the same for the criterion.
+    r : float, default=2**-1.5
+        Each level is drawn r times as often as the one below, as in :class:`drolearn.Multilevel`.
+        Above 1/2 the expected cost of a step grows with n, below 1/4 its variance does.
+    fire : float, default=0.1
+        Probability of a correction.
+    probabilities : tuple of float, default=None
+        Probabilities of the levels, instead of `r` and `fire`.
+    steps : int, default=None
+        Number of batches in an epoch.  None for as many as read about n rows (in each process),
+        and 1,000 for a stream.
+    max_level : int, default=None
+        For streams: the largest block has batch_size · 2^max_level rows, and the largest draw
+        batch_size · (1 + 2^max_level).  The estimate is then unbiased for the robust loss of such
+        a block instead of the population; `bias` estimates the difference.  None for no cap.
+    random_state : int, Generator or RandomState, default=None
+        The same number gives the same batches.  Use a number if several processes resume from
+        one checkpoint.
+    rank : int, default=None
+        Rank of this process; processes of different rank draw independently.  None for the rank
+        in `torch.distributed`.
 
     Examples
     --------
@@ -148,7 +126,7 @@ class MultilevelBatches(Sampler[list[int]]):
 
     @property
     def rank(self) -> int:
-        """Which of the processes this is."""
+        """Rank of this process."""
         if self._rank is not None:
             return self._rank
         import torch.distributed as dist
@@ -156,7 +134,25 @@ class MultilevelBatches(Sampler[list[int]]):
         return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
     def draw(self, step: int) -> BatchDraw:
-        """The draw of a step: it depends on seed, rank and step alone."""
+        """Return the draw of a step, which depends only on seed, rank and step.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, from 0.
+
+        Returns
+        -------
+        BatchDraw
+            Rows, and signed blocks of them; of a stream, the rows are the next ones.
+
+        Examples
+        --------
+        >>> from drolearn.nn import MultilevelBatches
+        >>> draw = MultilevelBatches(1000, batch_size=100, random_state=0).draw(0)
+        >>> draw.blocks.round(2).tolist()[:2]
+        [[0.0, 125.0, 1.0, 0.1], [125.0, 375.0, 14.79, 0.1]]
+        """
         rng = np.random.default_rng([self.seed, self.rank, step])
         drawn = self.method.draw(rng, step)
         if not self.streams:
@@ -169,21 +165,50 @@ class MultilevelBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         for step in self._epoch():
             draw = self.draw(step)
-            rows = _Rows(draw.indices.tolist())
+            rows = Rows(draw.indices.tolist())
             rows.draw = draw
             yield rows
 
     def _epoch(self) -> range:
-        """The steps that are left of the epoch; streams have none, and end where they end."""
+        """Return the remaining steps of the epoch; a stream always gets a full epoch."""
         done = 0 if self.streams else self.step % self.steps
         return range(self.step, self.step + self.steps - done)
 
-    def loader(self, dataset: Any, **options: Any) -> _Loader:
-        """A DataLoader of (batch, draw); options as for DataLoader: workers, pinned memory, …
+    def loader(self, dataset: Any, **options: Any) -> Loader:
+        """Make a DataLoader of (batch, draw).
 
-        An epoch that was not read to its end, or a state that was loaded, is finished first: the
-        next loop has the batches that are left.  A stream goes on where it was left, and begins
-        again once it has ended.
+        If an epoch was interrupted or a state loaded, the next loop returns the remaining batches
+        of the epoch.  A stream continues at its current row, and starts again after its end.
+
+        Parameters
+        ----------
+        dataset : Dataset or IterableDataset
+            The examples: a Dataset of n rows, or an IterableDataset if n is None.
+        **options : Any
+            Options of DataLoader, such as `num_workers`, `pin_memory` and `collate_fn`.
+
+        Returns
+        -------
+        iterable of (batch, draw)
+            The loader, with `state_dict` and `load_state_dict` of the batches.
+
+        Raises
+        ------
+        ValueError
+            If the data set is of the wrong type or length, or an option would change the order
+            of the batches.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from torch.utils.data import TensorDataset
+        >>> from drolearn.nn import MultilevelBatches
+        >>> batches = MultilevelBatches(100, batch_size=10, steps=3, random_state=0)
+        >>> for (x,), draw in batches.loader(TensorDataset(torch.arange(100))):
+        ...     print(bool((x.numpy() == draw.indices).all()))
+        True
+        True
+        True
         """
         if self.streams != isinstance(dataset, IterableDataset):
             raise ValueError(
@@ -196,17 +221,30 @@ class MultilevelBatches(Sampler[list[int]]):
         ):
             raise ValueError(
                 f"The 'dataset' parameter must have a length and rows by number, as a Dataset of "
-                f"PyTorch has. Got {type(dataset).__name__} instead."
+                f"PyTorch does. Got {type(dataset).__name__} instead."
             )
         if not self.streams and len(dataset) != self.method.n:
             raise ValueError(
                 f"The data set has {len(dataset)} rows and the draws are from {self.method.n}: "
-                f"make MultilevelBatches(len(dataset))."
+                f"use MultilevelBatches(len(dataset))."
             )
-        return _Loader(self, dataset, **options)
+        return Loader(self, dataset, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the batches to come depend on."""
+        """Return the state that determines the remaining batches.
+
+        Returns
+        -------
+        dict
+            Seed, step, number of steps in an epoch, and the settings as a string.
+
+        Examples
+        --------
+        >>> from drolearn.nn import MultilevelBatches
+        >>> batches = MultilevelBatches(100, steps=5, random_state=0)
+        >>> batches.state_dict()["step"], batches.state_dict()["steps"]
+        (0, 5)
+        """
         return {
             "seed": self.seed,
             "step": self.step,
@@ -215,7 +253,27 @@ class MultilevelBatches(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where another has stopped; a stream's rows have to do so by their own means."""
+        """Continue from a state; the position in a stream is not part of it.
+
+        Parameters
+        ----------
+        state : dict
+            A result of `state_dict`, from batches with the same settings.
+
+        Raises
+        ------
+        ValueError
+            If the state is not complete, or belongs to other settings.
+
+        Examples
+        --------
+        >>> from drolearn.nn import MultilevelBatches
+        >>> batches = MultilevelBatches(100, random_state=0)
+        >>> resumed = MultilevelBatches(100, random_state=1)
+        >>> resumed.load_state_dict(batches.state_dict())
+        >>> bool((resumed.draw(7).indices == batches.draw(7).indices).all())
+        True
+        """
         missing = {"seed", "step", "steps", "method"} - set(state)
         if missing:
             raise ValueError(
@@ -224,22 +282,39 @@ class MultilevelBatches(Sampler[list[int]]):
             )
         if state["method"] != repr(self.method):
             raise ValueError(
-                f"The state belongs to {state['method']} and this is {self.method!r}: make the "
-                f"batches as they were."
+                f"The state belongs to {state['method']} and these batches to {self.method!r}: "
+                f"make the batches as they were when the state was saved."
             )
         self.seed, self.step = int(state["seed"]), int(state["step"])
         self.steps = int(state["steps"])
 
     def bias(self, losses: ArrayLike, divergence: str | Divergence = "chi2") -> Bias:
-        """How far the cap on the levels keeps the estimate below the population's robust loss.
+        """Estimate how far the cap on the levels keeps the estimate below the population's loss.
 
-        Without a cap, 0.  The robust loss R̂ₙ of n rows falls short of the population's by about
-        C/n, so that with n = batch_size · 2^max_level
+        Without a cap the bias is 0.  The robust loss R̂ₙ of n rows is below the robust loss R of
+        the population by about C/n, so with n = batch_size · 2^max_level
 
-            R − E R̂ₙ  ≈  C/n,     C = 2h E[ R̂(block of 2h) − ½ R̂(left half) − ½ R̂(right half) ],
+            R − E R̂ₙ  ≈  C/n,     C = 2h E[ R̂(block of 2h) − ½ R̂(left half) − ½ R̂(right half) ].
 
-        estimated from `losses` of so many rows of the stream as can be had, in blocks as large as
-        n if there are thirty of them.  Losses with heavy tails approach more slowly.
+        The expectation is estimated from blocks of `losses`, which are as large as n if there are
+        30 of them.  With heavy tails, R̂ₙ converges more slowly than C/n.
+
+        Parameters
+        ----------
+        losses : array-like or Tensor of shape (m,)
+            Losses of m ≥ 4 rows of the stream; more rows give a smaller standard error.
+        divergence : str or Divergence, default="chi2"
+            Divergence of the ball.
+
+        Returns
+        -------
+        Bias
+            The bias as `value`, and its standard error as `error`.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than 4 losses, or one is not finite.
 
         Examples
         --------
@@ -251,7 +326,11 @@ class MultilevelBatches(Sampler[list[int]]):
         >>> print(f"{bias:.4f} ± {error:.4f}")
         0.0019 ± 0.0001
         """
-        kind, z = as_divergence(divergence), as_losses(losses)
+        if isinstance(losses, Tensor):
+            check_values("losses", losses)
+            if losses.is_floating_point() and losses.layout == strided:
+                losses = to_host(losses)
+        ball, z = as_divergence(divergence), as_losses(losses)
         if not np.isfinite(z).all():
             raise ValueError(not_finite(z))
         if not self.capped:
@@ -261,6 +340,15 @@ class MultilevelBatches(Sampler[list[int]]):
                 f"The 'losses' parameter must hold at least 4 numbers, two blocks that can be "
                 f"halved. Got {z.size} instead."
             )
+        largest = float(np.abs(z).max())
+        if largest > 0.0 and not 1e-100 < largest < 1e100:  # squares would overflow or vanish
+            exponent = math.frexp(largest)[1]
+            value, error = self._bias(np.ldexp(z, -exponent), ball)
+            return Bias(_ldexp(value, exponent), _ldexp(error, exponent))
+        return self._bias(z, ball)
+
+    def _bias(self, z: NDArray[np.float64], ball: Divergence) -> Bias:
+        """Estimate the bias from losses of ordinary size."""
         n = int(self.method.n)
         half = max(min(n, z.size // _BLOCKS) // 2, 1)
         rho, both = self.method.rho, 2 * half
@@ -269,12 +357,21 @@ class MultilevelBatches(Sampler[list[int]]):
         )
         correction = Draw(np.arange(both), blocks, 0)
         parts = z[: z.size // both * both].reshape(-1, both)
-        found = [both / n * float(correction.weights(part, kind) @ part) for part in parts]
-        return Bias(float(np.mean(found)), float(np.std(found, ddof=1) / np.sqrt(len(found))))
+        estimates = [both / n * float(correction.weights(part, ball) @ part) for part in parts]
+        error = np.std(estimates, ddof=1) / np.sqrt(len(estimates))
+        return Bias(float(np.mean(estimates)), float(error))
+
+
+def _ldexp(number: float, exponent: int) -> float:
+    """Compute number · 2^exponent; too large numbers become infinite."""
+    try:
+        return math.ldexp(number, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def _as_level(max_level: int | None, batch_size: int) -> int:
-    """A number of levels such that the rows of the last fit into an index."""
+    """Return a number of levels for which row numbers fit into 64 bits."""
     most = max(min(_LEVELS, 62 - batch_size.bit_length()), 0)
     level = most if max_level is None else max_level
     if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= most:
@@ -282,79 +379,3 @@ def _as_level(max_level: int | None, batch_size: int) -> int:
             f"The 'max_level' parameter must be an integer from 0 to {most}. Got {level!r} instead."
         )
     return int(level)
-
-
-class _Stream(IterableDataset[Any]):
-    """The rows of a stream, cut into draws."""
-
-    def __init__(self, batches: MultilevelBatches, dataset: Iterable[Any]) -> None:
-        self.batches, self.dataset = batches, dataset
-        self.rows: Iterator[Any] | None = None
-
-    def __iter__(self) -> Iterator[tuple[list[Any], BatchDraw]]:
-        handed_out = False
-        for step in self.batches._epoch():
-            draw = self.batches.draw(step)
-            size = draw.indices.size
-            samples = self._next(size)
-            if len(samples) < size and handed_out:
-                return  # a draw cut short would be biased
-            if len(samples) < size:  # little was left of it: begin again
-                samples = self._next(size)
-            if len(samples) < size:
-                raise ValueError(
-                    f"The stream has ended after {len(samples)} rows, before its first draw of "
-                    f"{size}: take a smaller 'batch_size', or a Dataset with a length."
-                )
-            handed_out = True
-            yield samples, draw
-
-    def _next(self, size: int) -> list[Any]:
-        """So many rows, or what is left; then, or after an error, the stream begins again."""
-        rows = iter(self.dataset) if self.rows is None else self.rows
-        self.rows = None
-        samples = list(islice(rows, size))
-        self.rows = rows if len(samples) == size else None
-        return samples
-
-
-class _Loader:
-    """A DataLoader that counts the batches it has handed out.
-
-    Its state is that of the batches: trainers that save the states of loaders resume to the bit.
-    """
-
-    def __init__(self, batches: MultilevelBatches, dataset: Any, **options: Any) -> None:
-        collate: Any = partial(_collated, options.pop("collate_fn", None) or default_collate)
-        self.batches = batches
-        if options.get("in_order") is False:
-            raise ValueError(
-                "The batches must come in order, as a state counts them: leave 'in_order' at True."
-            )
-        if batches.streams:
-            if options.get("num_workers"):
-                raise ValueError(
-                    "A stream is read by one process: leave 'num_workers' at 0, or shard the "
-                    "stream over processes."
-                )
-            stream = _Stream(batches, dataset)
-            self.loader = DataLoader(stream, batch_size=None, collate_fn=collate, **options)
-        else:
-            inner = _WithDraw(dataset)
-            self.loader = DataLoader(inner, batch_sampler=batches, collate_fn=collate, **options)
-
-    def __len__(self) -> int:
-        return self.batches.steps
-
-    def __iter__(self) -> Iterator[tuple[Any, BatchDraw]]:
-        for got in self.loader:
-            self.batches.step += 1
-            yield got
-
-    def state_dict(self) -> dict[str, Any]:
-        """What the batches to come depend on."""
-        return self.batches.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where another has stopped."""
-        self.batches.load_state_dict(state)

@@ -1,7 +1,7 @@
-"""The robust loss of single examples' losses, as a criterion for PyTorch.
+"""The robust loss of a batch, as a criterion for PyTorch.
 
 The weights are those of :func:`drolearn.worst_case`; by Danskin's theorem the gradient of the
-robust loss is that of the losses under fixed weights.
+robust loss is the weighted sum of the gradients of the losses, with the weights held fixed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from zlib import crc32
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from drolearn._inner.groups import Groups
@@ -19,14 +18,26 @@ from drolearn._inner.worst_case import WorstCase, not_finite, worst_case
 from drolearn._solvers.draws import Draw
 from drolearn._validation import as_groups, as_radius, as_weights
 from drolearn.divergence import NAMES, Divergence, as_divergence
-from drolearn.nn.device import DeviceWorstCase, solve_chi2, solve_kl
+from drolearn.nn.checks import (
+    as_base_weights,
+    as_group_numbers,
+    as_process_group,
+    check_losses,
+    check_values,
+    radius_of,
+    to_host,
+)
+from drolearn.nn.derivatives import in_transform, solve_as_constants, sum_once, weighted_sum
+from drolearn.nn.device import SMALLEST_RADIUS, DeviceWorstCase, solve_chi2, solve_kl
 
 __all__ = ["RobustLoss"]
 
 _ON_DEVICE = {"chi2": solve_chi2, "kl": solve_kl}
-#: What torch.compile leaves to Python; the graph has a break there.
+#: The weights of these change only where the order of the losses does.
+_PIECEWISE_LINEAR = {"cvar", "total-variation"}
+#: Excludes a function from the graphs of torch.compile; they break there.
 _eager: Any = torch.compiler.disable
-#: Kinds of devices whose memory compiled code can read.
+#: Types of devices whose memory the compiled core can read.
 _HOSTS = {"cpu"}
 
 
@@ -36,12 +47,12 @@ _HOSTS = {"cpu"}
     schema="(Tensor z, Tensor? sample_weight, float rho, str divergence) -> (Tensor, Tensor)",
 )
 def _weigh_by_name(z, sample_weight, rho, divergence):  # type: ignore[no-untyped-def]
-    """The weights by compiled code, and value, D, α, λ and gap: an operation for graphs."""
-    found = worst_case(
-        _host(z), rho, divergence, None if sample_weight is None else _host(sample_weight)
+    """Solve in the compiled core, as an operation of a graph: weights; value, D, α, λ and gap."""
+    solved = worst_case(
+        to_host(z), rho, divergence, None if sample_weight is None else to_host(sample_weight)
     )
-    facts = [found.value, found.achieved, found.alpha, found.lam, found.gap]
-    return torch.from_numpy(found.weights).to(z), z.new_tensor(facts)
+    scalars = [solved.value, solved.achieved, solved.alpha, solved.lam, solved.gap]
+    return torch.from_numpy(solved.weights).to(z), z.new_tensor(scalars)
 
 
 @_weigh_by_name.register_fake
@@ -50,26 +61,33 @@ def _(z, sample_weight, rho, divergence):  # type: ignore[no-untyped-def]
 
 
 class RobustLoss(torch.nn.Module):
-    """The worst average of the losses over all weights within a φ-divergence ball.
+    """The worst weighted mean of the losses over all weights in a φ-divergence ball.
+
+    The gradient is Σ p* ∇z with the worst-case weights p* as constants.  It is exact; a second
+    derivative raises an error, except for CVaR, total variation and a radius of 0, whose weights
+    do not change with small changes of the losses.  `grad`, `vjp`, `jvp`, `jacrev` and `jacfwd`
+    of `torch.func` and forward-mode derivatives work; `vmap` raises an error.
 
     Parameters
     ----------
     rho : float, default=0.1
-        Radius of the ball.
+        Radius ρ ≥ 0 of the ball.  0 gives the mean, `math.inf` the largest loss; CVaR ignores it.
     divergence : str or Divergence, default="chi2"
-        As in :func:`drolearn.worst_case`.  χ² and KL are solved on the device of the losses,
-        others by compiled code on the host.
+        Divergence of the ball: a name or an object, see :mod:`drolearn.divergence`.  χ² and KL are
+        solved on the device of the losses, others in the compiled core on the host.
     nan : {"raise", "skip"}, default="raise"
-        What to do with losses that are not finite: an error that counts them, or weight zero.
-    process_group : ProcessGroup, or True for the default group, optional
-        Then the losses of all processes together have one worst case.  Each gets its share of
-        the loss, times the number of processes: the mean that DistributedDataParallel takes of
-        the gradients is the gradient of the whole.
+        What to do with losses that are not finite: raise an error that counts them, or give them
+        weight zero.
+    process_group : ProcessGroup or bool, default=None
+        A process group of `torch.distributed`, True for the default group, None for no group.
+        With a group, the losses of all processes are solved together.  Each process returns the
+        robust loss of all; its gradient is the part of its own losses, times the number of
+        processes, so the mean that DistributedDataParallel computes is the gradient of all.
 
     Attributes
     ----------
-    weights : Tensor
-        Worst-case weights of the last losses, in their order.
+    weights : Tensor of shape (n,) or None
+        Worst-case weights of the last losses, in their order; None before the first call.
     certificate : WorstCase, DeviceWorstCase or None
         Value, divergence and duality gap of the last solution; None for draws.
 
@@ -99,15 +117,27 @@ class RobustLoss(torch.nn.Module):
         if nan not in ("raise", "skip"):
             raise ValueError(f"The 'nan' parameter must be 'raise' or 'skip'. Got {nan!r} instead.")
         self.nan = nan
-        #: Whether the name alone tells what the divergence is.
         name = self.divergence.name
+        #: Whether the name identifies the divergence: custom ones may have any name.
         self._named = name in NAMES and as_divergence(name) == self.divergence
-        self.process_group = _as_process_group(process_group)
+        self.process_group = as_process_group(process_group)
         self.weights: Tensor | None = None
         self.certificate: WorstCase | DeviceWorstCase | None = None
 
     def extra_repr(self) -> str:
-        """What the printed module says."""
+        """Return the settings, for the printed module.
+
+        Returns
+        -------
+        str
+            The settings as in a call of the constructor.
+
+        Examples
+        --------
+        >>> from drolearn.nn import RobustLoss
+        >>> RobustLoss(rho=0.5, nan="skip")
+        RobustLoss(rho=0.5, divergence=ChiSquare(), nan='skip')
+        """
         more = "" if self.nan == "raise" else f", nan={self.nan!r}"
         more += "" if self.process_group is None else f", process_group={self.process_group!r}"
         return f"rho={self.rho!r}, divergence={self.divergence!r}{more}"
@@ -120,39 +150,95 @@ class RobustLoss(torch.nn.Module):
         sample_weight: Tensor | None = None,
         groups: Any = None,
     ) -> Tensor:
-        """The robust loss of a vector of losses.
+        """Compute the robust loss of a batch.
 
-        With a `draw` of :class:`MultilevelBatches`, an estimate whose expectation is the robust
-        loss of all rows, and so is that of its gradient.  `sample_weight` has weights of the
-        examples; with `groups`, names or numbers (of processes only numbers), the ball moves
-        the shares of the groups.
+        Parameters
+        ----------
+        losses : Tensor of shape (n,)
+            One loss for each example (`reduction="none"`), of any floating-point type.
+        draw : Draw, default=None
+            The draw of the batch, as :class:`MultilevelBatches` gives it.  The result is then an
+            unbiased estimate of the robust loss of all rows, and so is its gradient.
+        sample_weight : Tensor of shape (n,), default=None
+            Weights b ≥ 0 of the examples; None for equal ones.  They are constants for autograd.
+        groups : array-like or Tensor of shape (n,), default=None
+            Name or number of the group of each example; with a process group, numbers only.  The
+            ball then consists of weights of the groups, and examples keep their weights within a
+            group.
+
+        Returns
+        -------
+        Tensor of shape ()
+            The robust loss, of the type of the losses, but at least float32.
+
+        Raises
+        ------
+        ValueError
+            If an argument is not of the form above, or a loss is not finite and `nan` is "raise".
+        RuntimeError
+            If the criterion is called inside `torch.func.vmap` or `torch.func.functionalize`; or
+            in a later backward pass, if the result is differentiated twice.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from drolearn.nn import RobustLoss
+        >>> criterion = RobustLoss(rho=0.5, divergence="kl")
+        >>> losses = torch.tensor([0.1, 0.2, 0.3, 4.0])
+        >>> round(criterion(losses).item(), 4)
+        2.9628
+        >>> round(criterion(losses, sample_weight=torch.tensor([3.0, 3.0, 3.0, 1.0])).item(), 4)
+        2.0822
+        >>> round(criterion(losses, groups=["a", "a", "b", "b"]).item(), 4)
+        2.0536
         """
+        if torch.compiler.is_compiling() and in_transform(unknown=False):
+            return self._forward_eagerly(losses, draw, sample_weight, groups)
         if self.process_group is not None:
-            return self._shared(losses, draw, sample_weight, groups)
+            return self._forward_together(losses, draw, sample_weight, groups)
         check_losses(losses, 1)
         if draw is not None:
             self._check_draw(draw, losses.numel(), groups)
-        x, z = _precise(losses)
+        x, z = _with_precision(losses)
+        b = as_base_weights(sample_weight, z)
+        weights, skipped = solve_as_constants(self._solve, z, b, groups, draw)
+        return self._value(weights, x if skipped is None else x.masked_fill(skipped, 0.0))
+
+    @_eager
+    def _forward_eagerly(
+        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any
+    ) -> Tensor:
+        """Call `forward` without a graph, where torch.compile compiles a transform."""
+        return self.forward(losses, draw, sample_weight=sample_weight, groups=groups)
+
+    def _value(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Compute Σ weight × loss, with its derivatives."""
+        fixed = self.rho < SMALLEST_RADIUS or self.divergence.family in _PIECEWISE_LINEAR
+        return weighted_sum(weights, x) if fixed else sum_once(weights, x)
+
+    def _solve(
+        self, z: Tensor, sample_weight: Tensor | None, groups: Any, draw: Draw | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute and keep the weights; return them with a mask of the losses to skip, or None."""
         skipped = self._skipped(z)
         if skipped is not None:
-            x, z = x.masked_fill(skipped, 0.0), z.masked_fill(skipped, 0.0)
-        weights = self._weigh(z, draw, _as_weights(sample_weight, z), groups, skipped)
-        self.weights = weights
-        return total(weights, x)
+            z = z.masked_fill(skipped, 0.0)
+        self.weights = self._weigh(z, draw, sample_weight, groups, skipped)
+        return self.weights, skipped
 
     def _skipped(self, z: Tensor) -> Tensor | None:
-        """The losses to leave out, if any are to be."""
+        """Return a mask of the losses to skip; None if there are none."""
         if self.nan == "raise":
             return None
-        wrong = ~torch.isfinite(z)
+        skipped = ~torch.isfinite(z)
         if not torch.compiler.is_compiling():
-            if not bool(wrong.any()):
+            if not bool(skipped.any()):
                 return None
-            if bool(wrong.all()):
+            if bool(skipped.all()):
                 raise ValueError(
                     f"The 'losses' parameter must hold a finite number. Got none of {z.numel()}."
                 )
-        return wrong
+        return skipped
 
     def _weigh(
         self,
@@ -162,11 +248,11 @@ class RobustLoss(torch.nn.Module):
         groups: Any,
         skipped: Tensor | None,
     ) -> Tensor:
-        """The weights of losses; what is skipped has none."""
+        """Compute the weights of the losses; skipped losses get none."""
         if skipped is not None:
             if draw is not None:
                 raise ValueError(
-                    "Losses of a draw cannot be skipped without a bias: use nan='raise', and mend "
+                    "Losses of a draw cannot be skipped without a bias: use nan='raise', and fix "
                     "the examples whose losses are not finite."
                 )
             sample_weight = (
@@ -177,254 +263,182 @@ class RobustLoss(torch.nn.Module):
         compiling = torch.compiler.is_compiling()
         solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.family)
         if groups is None and solve is None and compiling and self._named:
-            # Compiled code as one operation of the graph.
-            weights, facts = _weigh_by_name(z, sample_weight, self.rho, self.divergence.name)
-            self.certificate = DeviceWorstCase(weights, *facts.unbind())
+            # The compiled core as one operation of the graph.
+            weights, scalars = _weigh_by_name(z, sample_weight, self.rho, self.divergence.name)
+            self.certificate = DeviceWorstCase(weights, *scalars.unbind())
             return weights
         if groups is not None or solve is None:
             return self._weigh_on_host(z, sample_weight, groups)
         given = torch.ones_like(z) if sample_weight is None else sample_weight
-        b = given / given.sum()
-        # One question to the device; what is wrong is found out on the host.
-        if not compiling and not bool((torch.isfinite(z + b) & (given >= 0.0)).all()):
+        mass = given.sum()
+        b = given / mass
+        # Wait for the device once; the host finds out what is wrong.
+        valid = torch.isfinite(z + b) & (given >= 0.0) & torch.isfinite(mass)
+        if not compiling and not bool(valid.all()):
             if not bool(torch.isfinite(z).all()):
-                raise ValueError(not_finite(_host(z)))
-            as_weights(_host(given), z.numel())
+                raise ValueError(not_finite(to_host(z)))
+            valid_weights = as_weights(to_host(given), z.numel())  # only their sum has overflowed
+            b = torch.from_numpy(valid_weights / valid_weights.sum()).to(z)
         solved = solve(z, b, self.rho)
         self.certificate = solved
         return solved.weights
 
     @_eager
     def _weigh_on_host(self, z: Tensor, sample_weight: Tensor | None, groups: Any) -> Tensor:
-        """By compiled code; under torch.compile the graph has a break here."""
-        host = _host(z)
-        b = None if sample_weight is None else _host(sample_weight)
+        """Compute the weights in the compiled core; graphs of torch.compile break here."""
+        check_values("losses", z)
+        host = to_host(z)
+        b = None if sample_weight is None else to_host(sample_weight)
         if groups is None:
-            found = worst_case(host, self.rho, self.divergence, b)
+            solved = worst_case(host, self.rho, self.divergence, b)
         else:
             names = groups
             if isinstance(groups, Tensor):
+                check_values("groups", groups)
                 exact = groups.double() if groups.is_floating_point() else groups
                 names = exact.detach().cpu().numpy()
-            if not np.isfinite(host).all():  # which the means of groups no longer tell
+            if not np.isfinite(host).all():  # means of groups do not show which losses are not
                 raise ValueError(not_finite(host))
-            shared = Groups.make(as_groups(names, host.size)[1], b)
-            means, shares = shared.means(host), shared.shares
-            found = shared.spread(worst_case(means, self.rho, self.divergence, shares))
-        self.certificate = found
-        return torch.from_numpy(found.weights).to(z)
+            grouped = Groups.make(as_groups(names, host.size)[1], b)
+            means, shares = grouped.means(host), grouped.shares
+            solved = grouped.spread(worst_case(means, self.rho, self.divergence, shares))
+        self.certificate = solved
+        return torch.from_numpy(solved.weights).to(z)
 
     def _check_draw(self, draw: Draw, size: int, groups: Any) -> None:
+        """Check that a draw fits the losses and the criterion."""
         if groups is not None:
-            raise ValueError("A draw has no groups: give either 'draw' or 'groups'.")
+            raise ValueError("A draw has no groups: pass either 'draw' or 'groups'.")
         radius = radius_of(draw)
         if draw.indices.size != size:
             raise ValueError(
-                f"The draw has {draw.indices.size} rows and there are {size} losses: they must "
-                f"belong to the same batch."
+                f"The draw has {draw.indices.size} rows and there are {size} losses: pass the "
+                f"losses of the batch that came with the draw."
             )
         if radius != self.rho and self.divergence.family != "cvar":
             raise ValueError(
-                f"The draw was made for rho = {radius!r} and the criterion for {self.rho!r}: give "
-                f"both the same."
+                f"The draw was made for rho = {radius!r} and the criterion for {self.rho!r}: use "
+                f"the same radius for both."
             )
 
     @_eager
     def _weigh_draw(self, z: Tensor, draw: Draw, sample_weight: Tensor | None) -> Tensor:
+        """Compute the signed weights of the rows of a draw."""
+        check_values("losses", z)
         self.certificate = None
-        b = None if sample_weight is None else _host(sample_weight)
-        return torch.from_numpy(draw.weights(_host(z), self.divergence, b)).to(z)
+        b = None if sample_weight is None else to_host(sample_weight)
+        return torch.from_numpy(draw.weights(to_host(z), self.divergence, b)).to(z)
 
-    # -- many processes ------------------------------------------------------------------
+    # -- several processes ---------------------------------------------------------------
 
     @_eager
-    def _shared(self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any) -> Tensor:
-        """The share of this process in the worst case of the losses of all."""
-        wrong = None
+    def _forward_together(
+        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any
+    ) -> Tensor:
+        """Compute the robust loss of the losses of all processes."""
+        error = None
         try:
             if draw is not None:
                 raise ValueError(
                     "With a process group no 'draw' can be given: draws of different processes "
-                    "are independent, so a criterion without a group serves them."
+                    "are independent, so use a criterion without a group."
                 )
             check_losses(losses, 0)
-            x, z = _precise(losses)
-            given = _as_weights(sample_weight, z)
-            own = [z, torch.ones_like(z) if given is None else given]
+            x, z = _with_precision(losses)
+            b = as_base_weights(sample_weight, z)
+            columns = [z, torch.ones_like(z) if b is None else b]
             if groups is not None:
-                own.append(_as_numbers(groups, z))
-        except Exception as error:  # the others wait for this one: tell them first
-            wrong = error
-            x = z = torch.zeros(0, dtype=torch.float64, device=getattr(losses, "device", "cpu"))
-            own = [z, z]
-        # What all processes have to have in common, as one number.
+                columns.append(as_group_numbers(groups, z))
+        except Exception as raised:  # the other processes wait for this one: tell them first
+            error = raised
+            device = getattr(losses, "device", torch.device("cpu"))
+            device = "cpu" if device.type == "meta" else device
+            x = z = torch.zeros(0, dtype=torch.float64, device=device)
+            columns = [z, z]
+        # The settings that all processes must share, as one number.
         common = (self.rho, self.divergence.name, self.nan, sample_weight is None, groups is None)
-        kind = crc32(repr(common).encode())
-        parts, rank = _gathered(torch.stack(own), kind, wrong, self.process_group)
-        whole = torch.cat(parts, dim=1)
-        if whole.shape[1] == 0:
+        settings = crc32(repr(common).encode())
+        weights, skipped, value, processes = solve_as_constants(
+            self._solve_together, torch.stack(columns), settings, error
+        )
+        if skipped is not None:
+            x = x.masked_fill(skipped, 0.0)
+        part = processes * self._value(weights, x)
+        # The value of all losses, with the gradient of the losses of this process.
+        return part + (value - part).detach().to(x.dtype)
+
+    def _solve_together(
+        self, columns: Tensor, settings: int, error: Exception | None
+    ) -> tuple[Tensor, Tensor | None, Tensor, int]:
+        """Gather the losses of all processes and compute the weights of those of this one."""
+        parts, rank = _gather(columns, settings, error, self.process_group)
+        gathered = torch.cat(parts, dim=1)
+        if gathered.shape[1] == 0:
             raise ValueError("The losses of all processes together must hold at least one number.")
         if self.nan == "raise":
             for k, part in enumerate(parts):
                 if not bool(torch.isfinite(part[0]).all()):
-                    raise ValueError(f"Process {k} of the group: {not_finite(_host(part[0]))}")
-        skipped = self._skipped(whole[0])
-        all_z = whole[0] if skipped is None else whole[0].masked_fill(skipped, 0.0)
-        names = None if groups is None else whole[2].contiguous().view(torch.int64)
-        weights = self._weigh(all_z, None, whole[1], names, skipped)
+                    raise ValueError(f"Process {k} of the group: {not_finite(to_host(part[0]))}")
+        skipped = self._skipped(gathered[0])
+        z = gathered[0] if skipped is None else gathered[0].masked_fill(skipped, 0.0)
+        groups = gathered[2].contiguous().view(torch.int64) if len(gathered) > 2 else None
+        weights = self._weigh(z, None, gathered[1], groups, skipped)
         first = sum(part.shape[1] for part in parts[:rank])
-        mine = slice(first, first + z.numel())
-        self.weights = weights[mine]
-        if skipped is not None:
-            x = x.masked_fill(skipped[mine], 0.0)
-        share = len(parts) * total(self.weights, x)
-        # All processes see the whole loss; the gradient is that of their own share.
-        return share + ((weights * all_z).sum() - share).detach().to(x.dtype)
+        here = slice(first, first + columns.shape[1])
+        self.weights = weights[here]
+        return (
+            self.weights,
+            None if skipped is None else skipped[here],
+            (weights * z).sum(),
+            len(parts),
+        )
 
 
-def _gathered(
-    own: Tensor, kind: int, wrong: Exception | None, group: Any
+def _gather(
+    columns: Tensor, settings: int, error: Exception | None, group: Any
 ) -> tuple[list[Tensor], int]:
-    """The columns of all processes, and the place of this one among them."""
+    """Return the columns of all processes, and the rank of this process."""
     import torch.distributed as dist
 
     group = dist.group.WORLD if group is True else group
     world, rank = dist.get_world_size(group), dist.get_rank(group)
     if rank < 0:
         raise ValueError(
-            "This process does not belong to the criterion's process group: leave it out, or give "
-            "a group that it belongs to."
+            "This process does not belong to the criterion's process group: do not call the "
+            "criterion in it, or pass a group that it belongs to."
         )
 
-    def of_all(mine: Tensor) -> list[Tensor]:
-        found = [torch.empty_like(mine) for _ in range(world)]
+    def all_gather(tensor: Tensor) -> list[Tensor]:
+        tensors = [torch.empty_like(tensor) for _ in range(world)]
         try:
-            dist.all_gather(found, mine, group=group)
-        except RuntimeError as error:
+            dist.all_gather(tensors, tensor, group=group)
+        except RuntimeError as failure:
             raise RuntimeError(
                 f"A process of the group has not taken part in gathering the losses, so it has "
-                f"died or takes another path ({' '.join(str(error).split())[:200]}): see its "
-                f"output, and start all of them again from the last checkpoint."
-            ) from error
-        return found
+                f"died or called something else ({' '.join(str(failure).split())[:200]}): read "
+                f"its output, and restart all processes from the last checkpoint."
+            ) from failure
+        return tensors
 
-    size = torch.tensor([-1 if wrong else own.shape[1], kind], device=own.device)
-    counts, kinds = torch.stack(of_all(size)).T.tolist()
+    size = torch.tensor([-1 if error else columns.shape[1], settings], device=columns.device)
+    counts, all_settings = torch.stack(all_gather(size)).T.tolist()
     if min(counts) < 0:
-        raise wrong or ValueError(
-            f"Process {counts.index(-1)} of the group gave losses that cannot be used; its own "
-            f"message says why."
+        raise error or ValueError(
+            f"Process {counts.index(-1)} of the group gave losses that cannot be used: read its "
+            f"error message."
         )
-    if len(set(kinds)) > 1:
+    if len(set(all_settings)) > 1:
         raise ValueError(
-            "All processes must make the criterion the same, and either all give it "
+            "All processes must make the criterion the same, and either all pass it "
             "'sample_weight' (and 'groups', empty ones where there are no losses), or none does."
         )
-    padded = own.new_zeros((own.shape[0], max([1, *counts])))
-    padded[:, : own.shape[1]] = own
-    parts = of_all(padded)
+    padded = columns.new_zeros((columns.shape[0], max([1, *counts])))
+    padded[:, : columns.shape[1]] = columns
+    parts = all_gather(padded)
     return [part[:, :count] for part, count in zip(parts, counts, strict=True)], rank
 
 
-# -- what may be given -----------------------------------------------------------------
-
-
-def radius_of(draw: Any) -> float:
-    """The radius that a draw was made for; refuse what is not a draw."""
-    if not isinstance(draw, Draw):
-        raise ValueError(
-            f"The 'draw' parameter must be a Draw, as MultilevelBatches gives with every batch. "
-            f"Got {type(draw).__name__} instead."
-        )
-    return float(draw.blocks[0, 3])
-
-
-def check_losses(losses: Any, least: int) -> None:
-    """Refuse what is not a vector of losses."""
-    if not isinstance(losses, Tensor) or not losses.is_floating_point():
-        kind = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
-        raise ValueError(
-            f"The 'losses' parameter must be a tensor of floating-point numbers. Got {kind} "
-            f"instead."
-        )
-    if losses.layout != torch.strided:
-        raise ValueError(
-            f"The 'losses' parameter must be a dense tensor. Got one of layout {losses.layout}: "
-            f"use .to_dense()."
-        )
-    if losses.ndim != 1:
-        raise ValueError(
-            f"The 'losses' parameter must have one loss for each example: use reduction='none', "
-            f"and a mean over what belongs to one example. Got a tensor of shape "
-            f"{tuple(losses.shape)} instead."
-        )
-    if losses.numel() < least:
-        raise ValueError("The 'losses' parameter must hold at least one number. Got none instead.")
-
-
-def _precise(losses: Tensor) -> tuple[Tensor, Tensor]:
-    """The losses as the answer has them, and detached in double precision where there is one."""
+def _with_precision(losses: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses in the type of the result, and detached in the most precise type."""
     x = losses if losses.dtype.itemsize >= 4 else losses.float()
     return x, losses.detach().to(torch.float32 if losses.device.type == "mps" else torch.float64)
-
-
-def _as_process_group(group: Any) -> Any:
-    """A group, True for the default one, or None."""
-    if group is None or group is False:
-        return None
-    if group is not True and not hasattr(group, "size"):
-        raise ValueError(
-            f"The 'process_group' parameter must be a process group of torch.distributed, True for "
-            f"the default one, or None. Got {group!r} instead."
-        )
-    return group
-
-
-def _as_weights(sample_weight: Any, z: Tensor) -> Tensor | None:
-    if sample_weight is None:
-        return None
-    try:
-        b = torch.as_tensor(sample_weight, device=z.device).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"The 'sample_weight' parameter must be a tensor of weights. "
-            f"Got {type(sample_weight).__name__} instead, which does not convert to one."
-        ) from error
-    if b.is_complex():
-        raise ValueError(
-            f"The 'sample_weight' parameter must hold real numbers. Got {b.dtype} instead."
-        )
-    b = b.to(z.dtype)
-    if b.shape != z.shape:
-        raise ValueError(
-            f"The 'sample_weight' parameter must have one weight for each of the "
-            f"{z.numel()} losses. Got a tensor of shape {tuple(b.shape)} instead."
-        )
-    return b
-
-
-def _as_numbers(groups: Any, z: Tensor) -> Tensor:
-    """Numbers of groups, which processes can exchange."""
-    try:
-        given = torch.as_tensor(groups)
-    except (TypeError, ValueError, RuntimeError):
-        given = torch.empty(0)
-    if given.numel() == z.numel() == 0:
-        return z
-    if given.shape != z.shape or given.is_floating_point() or given.is_complex():
-        raise ValueError(
-            f"The 'groups' parameter must have a whole number for each of the {z.numel()} losses "
-            f"of a process, as names cannot be exchanged: number the groups, the same in all."
-        )
-    return given.to(z.device, torch.int64).view(torch.float64)  # to the bit
-
-
-def total(weights: Tensor, x: Tensor) -> Tensor:
-    """Σ weight × loss; a dot product is the faster way, but elsewhere autocast may narrow it."""
-    w = weights.to(x.dtype)
-    return torch.dot(w, x) if x.is_cpu else (w * x).sum()
-
-
-def _host(x: Tensor) -> NDArray[np.float64]:
-    """As NumPy sees it; on the host and in double precision nothing is copied."""
-    return x.detach().to("cpu", torch.float64).resolve_neg().numpy()

@@ -1,8 +1,8 @@
-"""The worst case of losses that live on a device, for χ² and KL: tensors in, tensors out.
+"""The worst case of losses on an accelerator, for χ² and KL, with tensor operations only.
 
-The numbers are those of :func:`drolearn.worst_case`.  Nothing is copied to the host and nothing
-waits for it: every branch is a `torch.where`, every loop has a fixed number of rounds, so that
-this runs asynchronously on accelerators and without a break under `torch.compile`.
+The results are those of :func:`drolearn.worst_case`.  Nothing is copied to the host or waits for
+it: every branch is a `torch.where` and every loop has a fixed number of rounds, so this runs
+asynchronously on accelerators and without a graph break under `torch.compile`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["DeviceWorstCase", "solve_chi2", "solve_kl"]
+__all__ = ["SMALLEST_RADIUS", "DeviceWorstCase", "solve_chi2", "solve_kl"]
 
-#: Radii below this count as zero, as in compiled code.
-_TINY = 1e-15
-#: KL's multiplier: so many rounds that cut its bracket into so many parts, then Newton's method.
-_CUTS, _PARTS, _NEWTON = 5, 16, 5
-#: Numbers that are looked at in one operation, to bound memory.
-_AT_ONCE = 1 << 22
+#: Radii below this count as zero, as in the compiled core.
+SMALLEST_RADIUS = 1e-15
+#: For the multiplier of KL: 5 rounds that divide its bracket by 16, then 5 Newton steps.
+_BRACKET_ROUNDS, _PARTS, _NEWTON_STEPS = 5, 16, 5
+#: Most numbers in one operation, to bound memory.
+_MOST_NUMBERS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceWorstCase:
-    """What :class:`drolearn.WorstCase` has, as tensors on the device of the losses."""
+    """The results of :class:`drolearn.WorstCase`, as tensors on the device of the losses.
+
+    Attributes
+    ----------
+    weights : Tensor of shape (n,)
+        The worst-case weights p*.
+    value : Tensor of shape ()
+        The robust loss Σ p* z.
+    achieved : Tensor of shape ()
+        The divergence of p*, at most the radius.
+    alpha : Tensor of shape ()
+        The multiplier of the ball.
+    lam : Tensor of shape ()
+        The multiplier of Σ p = 1.
+    gap : Tensor of shape ()
+        Duality gap: no weights in the ball have a loss above value + gap.
+    """
 
     weights: Tensor
     value: Tensor
@@ -37,20 +53,21 @@ class DeviceWorstCase:
 
 
 def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
-    """max Σ p z over Σ b (p/b − 1)² ≤ ρ, for base weights b of sum 1.
+    """Maximise Σ p z over Σ b (p/b − 1)² ≤ ρ, for base weights b of sum 1.
 
-    p = b (z − η)₊/s.  In falling order, with S₁ = Σ b (z − η)₊ and S₂ = Σ b (z − η)₊², a loss is
-    active if S₂ > (1 + ρ) S₁² at η = z: both are sums of gaps between neighbours, without
-    cancellation.  Seen from the least active loss, η = least − h, with B, m, v the base weight,
-    mean and variance of the active losses and k = ρ B − (1 − B),
+    The solution is p = b (z − η)₊/s.  Let S₁ = Σ b (z − η)₊ and S₂ = Σ b (z − η)₊².  A loss z is
+    active if S₂ > (1 + ρ) S₁² at η = z; both are sums of differences of neighbours in decreasing
+    order, without cancellation.  Let B be the base weight of the active losses, and m and v mean
+    and variance of their distances from the smallest active loss.  With k = ρ B − (1 − B),
+    η = smallest − h and
 
         h = (v − k m²) / (k m + √(k v)),   s = B (m + h).
 
     Multipliers: α = s/2, λ = η + s.
     """
-    # p² ≤ (1 + ρ) b: weights this small hold no mass that shows.
-    dust = torch.finfo(z.dtype).eps ** 2 / 400.0
-    b = torch.where(b < dust, torch.zeros_like(b), b)
+    # p² ≤ (1 + ρ) b: for weights this small, p is below the precision of the sum.
+    negligible = torch.finfo(z.dtype).eps ** 2 / 400.0
+    b = torch.where(b < negligible, torch.zeros_like(b), b)
 
     def search(d: Tensor) -> tuple[Tensor, ...]:
         tiny = torch.finfo(d.dtype).tiny
@@ -63,7 +80,7 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
         inside = (second > (1.0 + rho) * first.square()) | (first <= 0.0)
         place = torch.arange(1, d.numel(), device=d.device)
         last = torch.cat([place.new_zeros(1), inside * place]).max()
-        least = sorted_d.gather(0, last.reshape(1))  # an index would ask the host
+        least = sorted_d.gather(0, last.reshape(1))  # an index would wait for the host
         active = torch.where(d >= least, b, torch.zeros_like(b))
         total = active.sum()
         e = d - least
@@ -83,20 +100,21 @@ def solve_chi2(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
     def divergence(p: Tensor) -> Tensor:
         return (b * (p / torch.where(b > 0.0, b, torch.ones_like(b)) - 1.0).square()).sum()
 
-    return _framed(z, b, rho, search, divergence)
+    return _solve_scaled(z, b, rho, search, divergence)
 
 
 def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
-    """max Σ p z over Σ p log(p/b) ≤ ρ, for base weights b of sum 1.
+    """Maximise Σ p z over Σ p log(p/b) ≤ ρ, for base weights b of sum 1.
 
-    p ∝ b exp(t z).  With L(t) = log Σ b exp(t z) and y = t z − L, D = Σ b (y eʸ − eʸ + 1) grows
-    with t, from below −t Σ b z to all that there is once the second largest loss has vanished.
-    α = 1/t, λ = L/t.
+    The solution is p ∝ b exp(t z).  With L(t) = log Σ b exp(t z) and y = t z − L, the divergence
+    D = Σ b (y eʸ − eʸ + 1) grows with t.  If max z = 0, D ≤ −t Σ b z, and D has reached its limit
+    when the weight of the second largest loss underflows: this gives a bracket for t.
+    Multipliers: α = 1/t, λ = L/t.
     """
-    goal = math.log(rho) if rho >= _TINY else -math.inf
+    goal = math.log(rho) if rho >= SMALLEST_RADIUS else -math.inf
 
     def at(t: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log D − log ρ, L, and p, for a column of t."""
+        """Return log D − log ρ, L and p for a column of t."""
         L = (b * (t * d).exp()).sum(-1, keepdim=True).log()
         y = (t * d - L).clamp_min(-700.0)
         w = y.exp()
@@ -109,16 +127,16 @@ def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
         low = goal - (-(b * d).sum()).clamp_min(tiny).log()
         high = (-800.0 / second).log()
         part = torch.arange(1, _PARTS, device=d.device, dtype=d.dtype) / _PARTS
-        each = 1 if d.numel() * (_PARTS - 1) > _AT_ONCE else _PARTS - 1
-        for _ in range(_CUTS):
+        each = 1 if d.numel() * (_PARTS - 1) > _MOST_NUMBERS else _PARTS - 1
+        for _ in range(_BRACKET_ROUNDS):
             x = low + (high - low) * part
-            above = torch.cat([at(some[:, None].exp(), d)[0] for some in x.split(each)])[:, 0]
+            above = torch.cat([at(points[:, None].exp(), d)[0] for points in x.split(each)])[:, 0]
             low, high = (
                 torch.cat([low.reshape(1), torch.where(above <= 0.0, x, low)]).max(),
                 torch.cat([high.reshape(1), torch.where(above > 0.0, x, high)]).min(),
             )
         x = 0.5 * (low + high)
-        for _ in range(_NEWTON):
+        for _ in range(_NEWTON_STEPS):
             t = x.exp()
             above, L, p = at(t, d)
             p = p / p.sum()
@@ -136,20 +154,20 @@ def solve_kl(z: Tensor, b: Tensor, rho: float) -> DeviceWorstCase:
         y = w.clamp_min(torch.finfo(w.dtype).tiny).log()
         return (b * (w * y - y.expm1())).sum()
 
-    return _framed(z, b, rho, search, divergence)
+    return _solve_scaled(z, b, rho, search, divergence)
 
 
-def _framed(
+def _solve_scaled(
     z: Tensor,
     b: Tensor,
     rho: float,
     search: Callable[[Tensor], tuple[Tensor, ...]],
     divergence: Callable[[Tensor], Tensor],
 ) -> DeviceWorstCase:
-    """The worst case by a search that sees the losses as d = (z − top)/range, between −1 and 0.
+    """Solve with `search`, which gets scaled losses d = (z − top)/range between −1 and 0.
 
-    Rows without weight do not count.  Small balls hold the base weights alone, large ones all
-    that lies on the largest losses.
+    Rows without weight do not count.  The smallest balls contain only the base weights; the
+    largest ones allow all weight on the largest losses.
     """
     infinity = torch.full_like(z, math.inf)
     top = torch.where(b > 0.0, z, -infinity).max()
@@ -157,17 +175,17 @@ def _framed(
     half = (0.5 * top - 0.5 * bottom).clamp_min(torch.finfo(z.dtype).tiny)  # cannot overflow
     d = ((0.5 * z - 0.5 * top) / half).clamp(-1.0, 0.0)
     zero = torch.zeros_like(half)
-    if rho < _TINY:
+    if rho < SMALLEST_RADIUS:
         mean = top + 2.0 * (half * (b * d).sum())
         return DeviceWorstCase(b, mean, zero, zero + math.inf, mean, zero)
     ties = torch.where(d >= 0.0, b, torch.zeros_like(b))
     peak = ties / ties.sum()
-    p, alpha, lam, dual, flat = search(d)
-    alone = flat | (divergence(peak) <= rho) | (bottom >= top)
-    p = torch.where(alone, peak, p / p.sum())
-    alpha, lam, dual = (torch.where(alone, zero, each) for each in (alpha, lam, dual))
+    p, alpha, lam, dual, degenerate = search(d)
+    at_peak = degenerate | (divergence(peak) <= rho) | (bottom >= top)
+    p = torch.where(at_peak, peak, p / p.sum())
+    alpha, lam, dual = (torch.where(at_peak, zero, each) for each in (alpha, lam, dual))
     value, achieved = (p * d).sum(), divergence(p)
-    # Weights outside the ball are no better than those inside.
+    # A violation of the ball counts as part of the gap.
     gap = (dual - value).clamp_min(0.0) + alpha * (achieved - rho * (1.0 + 1e-9)).clamp_min(0.0)
     return DeviceWorstCase(
         p,

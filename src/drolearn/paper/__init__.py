@@ -1,8 +1,10 @@
 """The experiments of Ghosh & Squillante: `drolearn reproduce` runs them and writes the results.
 
 paper.toml    what is run
-protocol      the same, checked, as a list of runs
+protocol      the same file, checked, as a list of runs
 trial         one run
-runner        all runs, on all processors, with their rows on disk
-tables, figures, claims    what is made of the rows
+runner        all runs in parallel processes, and their rows on disk
+rows          selections of rows, means and intervals
+tables, figures, claims    the results, made from rows
+output        files of tables and figures
 """

@@ -1,7 +1,7 @@
-"""What is run: the experiments of a TOML file, checked, as a list of runs.
+"""The experiments of a TOML file, checked, as a list of runs.
 
-Nothing is decided here.  Every number of the protocol stands in the file, which says of each
-whether it is the paper's or a choice; a key that is not known is an error.
+All numbers are in the file, which marks each as the paper's or as a choice.  Unknown keys are
+errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Strict(BaseModel):
 
 
 class Model(_Strict):
-    """What is trained, and from where."""
+    """The model, and the range of its random starting point."""
 
     loss: Literal["logistic"]
     divergence: Literal["chi2"]
@@ -43,7 +43,7 @@ class Model(_Strict):
 
 
 class Budget(_Strict):
-    """When a stochastic method ends, and at how many points it is looked at."""
+    """When stochastic methods end, and when they are evaluated."""
 
     passes: PositiveFloat
     samples: PositiveFloat
@@ -51,7 +51,7 @@ class Budget(_Strict):
     looks_per_decade: PositiveInt
 
     def goals(self, n: int) -> list[float]:
-        """Sample counts of the looks; the last is the end."""
+        """Numbers of samples at the evaluations; the last one is the end."""
         last = min(self.samples, self.passes * n)
         decades = max(math.log10(last / self.first_look), 0.0)
         count = math.ceil(decades * self.looks_per_decade) + 1
@@ -59,9 +59,9 @@ class Budget(_Strict):
 
 
 class Split(_Strict):
-    """How rows are divided: a share to train on, of all rows or of another split's share.
+    """The share of rows to train on: of all rows, or of the training rows of split `inside`.
 
-    Without one, numbers of rows are given by the artefact.
+    Without `train`, the artefact gives numbers of rows.
     """
 
     train: Annotated[float, Field(gt=0.0, le=0.99)] | None = None
@@ -69,13 +69,13 @@ class Split(_Strict):
     inside: str | None = None
 
 
-class _Shown(_Strict):
+class _Displayed(_Strict):
     label: str
     colour: str
 
 
-class Draws(_Shown):
-    """A method of the paper that draws rows, with its step sizes γ_t = step · half/(half + t)."""
+class Draws(_Displayed):
+    """A stochastic method of the paper with step sizes γ_t = step · half/(half + t)."""
 
     kind: Literal["multilevel", "growing", "full", "fixed"]
     inflation: Annotated[float, Field(ge=0.0)] = 0.0
@@ -88,8 +88,8 @@ class Draws(_Shown):
     half: PositiveFloat | None = None
 
 
-class Search(_Shown):
-    """Plain loss + λ‖θ‖², λ by cross-validation, fitted by stochastic gradients."""
+class Search(_Displayed):
+    """Mean loss + λ‖θ‖², λ by cross-validation, fitted by stochastic gradients."""
 
     kind: Literal["search"]
     batch: PositiveInt
@@ -105,13 +105,13 @@ class Search(_Shown):
     half: PositiveFloat | None = None
 
 
-class Default(_Shown):
-    """The library with the paper's objective: RobustClassifier(rho, l2=0)."""
+class Default(_Displayed):
+    """The paper's objective by this library: RobustClassifier(rho, l2=0)."""
 
     kind: Literal["default"]
 
 
-class Exact(_Shown):
+class Exact(_Displayed):
     """The paper's objective, solved exactly."""
 
     kind: Literal["exact"]
@@ -133,7 +133,7 @@ class Published(_Strict):
 
 
 class Data(_Strict):
-    """A data set: how it is scaled and what was published about it (or what it stands in for)."""
+    """A data set: its scaling, and its published results or the data set it stands in for."""
 
     scaling: Scaling
     published: Published | None = None
@@ -141,7 +141,7 @@ class Data(_Strict):
 
 
 class Artefact(_Strict):
-    """A figure or a table, and the runs that it is made of."""
+    """A figure or a table, and the runs it is made from."""
 
     kind: Literal["curves", "table", "scaling", "choices"]
     title: str
@@ -161,7 +161,7 @@ class Artefact(_Strict):
 
 
 class Quick(_Strict):
-    """What replaces the numbers above when there is little time."""
+    """Numbers that replace those above with --quick."""
 
     seeds: PositiveInt
     samples: PositiveFloat
@@ -174,7 +174,7 @@ class Quick(_Strict):
 
 @dataclass(frozen=True)
 class Run:
-    """One method on one division of one data set: all that its result depends on, by value."""
+    """One method on one split of one data set: everything that its result depends on."""
 
     dataset: str
     method: str
@@ -195,24 +195,24 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """A name for people, and a digest of everything."""
+        """A readable name and a digest of all fields."""
         content = json.dumps(asdict(self), sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()[:12]
         name = f"{self.dataset} N={self.rows}" if self.rows else self.dataset
         return f"{name} {self.method} rho={self.rho:g} {self.split} {self.seed} {digest}"
 
     def generator(self, *names: str) -> np.random.Generator:
-        """A generator that depends on the data set, the seed and these names, and nothing else.
+        """A random generator seeded by the data set, the seed and these names, and nothing else.
 
-        Methods that are added or left out move nobody's numbers, and all methods meet the same
-        permutations.
+        All methods see the same permutations, and adding or removing a method changes no other
+        result.
         """
         text = " ".join((self.dataset, str(self.seed), *names))
         return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:16]))
 
 
 class Protocol(_Strict):
-    """A whole file."""
+    """The content of a protocol file."""
 
     model: Model
     budget: Budget
@@ -223,38 +223,47 @@ class Protocol(_Strict):
     quick: Quick
 
     def model_post_init(self, _: Any) -> None:
-        """Refuse names that nothing stands behind, and what does not go together."""
+        """Check that all names exist and that options fit together."""
         for name, split in self.splits.items():
-            within = self.splits.get(split.inside or name)
-            if within is None or (split.inside and within.train is None):
-                raise ValueError(f"splits.{name}: there is no splits.{split.inside} to be inside")
+            outer = self.splits.get(split.inside or name)
+            if outer is None or (split.inside and outer.train is None):
+                raise ValueError(
+                    f"splits.{name}.inside: there is no splits.{split.inside} with a train share"
+                )
         for name, dataset in self.datasets.items():
             if name not in CATALOGUE:
-                raise ValueError(f"datasets.{name}: `drolearn datasets` lists no such data set")
+                raise ValueError(
+                    f"datasets.{name}: there is no such data set (`drolearn datasets` lists all)"
+                )
             if (dataset.stands_for or name) not in self.datasets:
-                raise ValueError(f"datasets.{name}: there is no datasets.{dataset.stands_for}")
+                raise ValueError(
+                    f"datasets.{name}.stands_for: there is no datasets.{dataset.stands_for}"
+                )
         for name, artefact in self.artefacts.items():
-            asked = [
+            references = [
                 ("methods", artefact.methods, self.methods),
                 ("datasets", artefact.datasets, self.datasets),
                 ("splits", [artefact.split], self.splits),
             ]
-            for kind, used, known in asked:
+            for section, used, known in references:
                 for missing in (word for word in used if word not in known):
-                    raise ValueError(f"artefacts.{name}: there is no {kind}.{missing}")
+                    raise ValueError(f"artefacts.{name}: there is no {section}.{missing}")
             generated = artefact.datasets == ["text_like"]
             if bool(artefact.sizes) != generated or bool(artefact.tests) != generated:
                 raise ValueError(
-                    f"artefacts.{name}: sizes and tests belong to datasets = ['text_like'], which "
-                    f"is generated, and to that alone"
+                    f"artefacts.{name}: sizes and tests are required with datasets = "
+                    f"['text_like'] and not accepted with others"
                 )
             if self.splits[artefact.split].train is None and not generated:
-                raise ValueError(f"artefacts.{name}: splits.{artefact.split} has no train")
+                raise ValueError(
+                    f"artefacts.{name}: splits.{artefact.split} has no train share, which is "
+                    f"required with datasets other than ['text_like']"
+                )
             if artefact.kind == "scaling" and not artefact.targets:
-                raise ValueError(f"artefacts.{name}: targets are missing")
+                raise ValueError(f"artefacts.{name}: targets are required with kind = 'scaling'")
 
     def hurried(self, datasets: Iterable[str] = ()) -> Protocol:
-        """The same with the numbers of [quick], and its data sets if no others are named."""
+        """The protocol with the numbers of [quick], and its data sets unless some are given."""
         quick = self.quick
         kept = set(datasets) or set(quick.datasets)
         samples = {"samples": quick.samples}
@@ -281,7 +290,7 @@ class Protocol(_Strict):
         return self.model_copy(update=update)
 
     def narrowed(self, datasets: Iterable[str] | None, seeds: int | None) -> Protocol:
-        """The same for some data sets and some seeds only."""
+        """The protocol with these data sets only, and with this number of seeds."""
         update: dict[str, Any] = {}
         if datasets:
             kept = set(datasets)
@@ -299,7 +308,7 @@ class Protocol(_Strict):
         return self.model_copy(update=update)
 
     def runs(self, name: str) -> list[Run]:
-        """The runs of an artefact, all methods of one seed before the next seed."""
+        """The runs of an artefact, ordered by seed."""
         artefact = self.artefacts[name]
         runs = [
             self._run(artefact, dataset, method, rho, seed, rows, *variant)
@@ -313,7 +322,7 @@ class Protocol(_Strict):
         return list({run.key: run for run in runs}.values())
 
     def _variants(self, artefact: Artefact, dataset: str) -> list[tuple[str, bool, float | None]]:
-        """Scaling, intercept and inflation (None: the method's own), one changed at a time."""
+        """Scaling, intercept and inflation (None: that of the method), one changed at a time."""
         scaling, intercept = self.datasets[dataset].scaling, self.model.intercept
         return [
             (scaling, intercept, None),
@@ -335,12 +344,11 @@ class Protocol(_Strict):
         inflation: float | None,
     ) -> Run:
         split = self.splits[artefact.split]
-        how = self.methods[method]
-        if isinstance(how, Search):
-            rho = 0.0  # one search serves all radii
-        if isinstance(how, Draws) and inflation is not None:
-            how = how.model_copy(update={"inflation": inflation})
-        shown = {"label", "colour"}
+        settings = self.methods[method]
+        if isinstance(settings, Search):
+            rho = 0.0  # the search does not depend on the radius
+        if isinstance(settings, Draws) and inflation is not None:
+            settings = settings.model_copy(update={"inflation": inflation})
         budget = self.budget
         if artefact.samples is not None:
             budget = budget.model_copy(update={"samples": artefact.samples, "passes": math.inf})
@@ -353,7 +361,7 @@ class Protocol(_Strict):
             split=artefact.split,
             seed=seed,
             scaling=scaling,
-            intercept=intercept or isinstance(how, Default),
+            intercept=intercept or isinstance(settings, Default),
             train=split.train or 0.0,
             inside=(self.splits[split.inside].train or 1.0) if split.inside else 1.0,
             rows=rows,
@@ -361,22 +369,26 @@ class Protocol(_Strict):
             tests=artefact.tests or 0,
             stop_at=min(artefact.targets, default=0.0),
             model=self.model.model_dump(exclude={"intercept"}),
-            budget=budget.model_dump() if isinstance(how, Draws | Search) else {},
-            settings=how.model_dump(exclude=shown),
+            budget=budget.model_dump() if isinstance(settings, Draws | Search) else {},
+            settings=settings.model_dump(exclude={"label", "colour"}),
         )
 
 
 def read_protocol(path: str | os.PathLike[str] | None = None) -> Protocol:
-    """The protocol of a file, by default that of the paper, which comes with the package."""
+    """Read a protocol file, by default the one of the paper, which is part of the package."""
     source = Path(path) if path else resources.files("drolearn.paper") / "paper.toml"
     try:
         return Protocol.model_validate(tomllib.loads(source.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{source} cannot be read as TOML ({error}): mend it.") from error
+        raise ValueError(
+            f"{source} cannot be read as TOML ({error}): fix it or give another file."
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
+        unknown = first["type"] == "extra_forbidden"
+        reason = "unknown key" if unknown else first["msg"].removeprefix("Value error, ")
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        said = "this key is not known" if first["type"] == "extra_forbidden" else message
-        raise ValueError(f"{source}: {at or 'the file'}: {said}{more}; mend it.") from error
+        raise ValueError(
+            f"{source}: {at + ': ' if at else ''}{reason}{more}; fix the file."
+        ) from error

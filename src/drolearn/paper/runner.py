@@ -1,8 +1,8 @@
-"""Runs on all processors, and their rows on disk.
+"""Runs in parallel processes, and their rows on disk.
 
-A finished run is a file of one row in `parts/`, written whole or not at all by the process that
-made it; when all are made, the rows move to `runs.parquet`.  Whatever stops the work, and when:
-what was finished is there, and the same command does the rest.
+The process that makes a run writes its row atomically to a file in `parts/`; when all runs are
+done, the rows move to `runs.parquet`.  A stopped or killed command loses no finished run, and
+the same command continues.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Failure", "Store", "available", "perform_all"]
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that could not be made, and why."""
+    """A run that failed, and why; `of_data` if its data set could not be loaded."""
 
     key: str
     dataset: str
@@ -35,7 +35,7 @@ class Failure:
 
 
 class Store:
-    """The rows of a folder."""
+    """The rows in a folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -43,18 +43,18 @@ class Store:
         self.parts.mkdir(parents=True, exist_ok=True)
 
     def add(self, row: Row) -> None:
-        """Keep a row, all of it or nothing."""
+        """Write one row atomically."""
         name = hashlib.sha256(row["key"].encode()).hexdigest()[:24]
         _write([row], self.parts / f"{name}.parquet")
 
     def rows(self) -> list[Row]:
-        """All rows, each once, in the order of their keys."""
+        """All rows, sorted by key, without duplicates."""
         paths = [self.file, *self._parts()]
-        found = {row["key"]: row for path in paths if path.exists() for row in _read(path)}
-        return [found[key] for key in sorted(found)]
+        by_key = {row["key"]: row for path in paths if path.exists() for row in _read(path)}
+        return [by_key[key] for key in sorted(by_key)]
 
     def keys(self) -> set[str]:
-        """The runs that are done."""
+        """Keys of the finished runs."""
         return {row["key"] for row in self.rows()}
 
     def gather(self) -> None:
@@ -77,8 +77,8 @@ def _read(path: Path) -> list[Row]:
         return pyarrow.parquet.read_table(path).to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         raise ValueError(
-            f"{path} is damaged ({' '.join(str(error).split())[:100]}): delete it, and the same "
-            f"command makes its runs again."
+            f"{path} is damaged ({' '.join(str(error).split())[:100]}): delete it and run the same "
+            f"command, which repeats its runs."
         ) from error
 
 
@@ -94,7 +94,7 @@ def _write(rows: list[Row], target: Path) -> None:
 
 
 def available(names: Iterable[str]) -> dict[str, str]:
-    """Reasons why data sets cannot be loaded, after an attempt to fetch those not at hand."""
+    """Fetch the data sets that are not on this machine; the reasons for those that fail."""
     reasons = {}
     for name in dict.fromkeys(names):
         try:
@@ -110,32 +110,33 @@ def perform_all(
     runs: Iterable[Run],
     store: Store,
     jobs: int,
-    tell: Callable[[Run | Failure], None] = lambda run: None,
+    report: Callable[[Run | Failure], None] = lambda outcome: None,
 ) -> list[Failure]:
-    """Make the runs that the store lacks in `jobs` processes; those that failed.
+    """Make the runs that the store does not have in `jobs` processes; return those that failed.
 
-    Every run has a process to itself, even if there is only one: its clock counts nothing else.
+    Even with one job the runs have their own process, so their clock counts nothing else.
     """
-    from joblib.externals.loky import ProcessPoolExecutor, as_completed
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
+    from loky import ProcessPoolExecutor, as_completed
+    from loky.process_executor import TerminatedWorkerError
 
     done = store.keys()
-    left = [run for run in runs if run.key not in done]
+    todo = [run for run in runs if run.key not in done]
     failures = []
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    executor = ProcessPoolExecutor(max_workers=max(min(jobs, len(left)), 1), env=threads)
+    executor = ProcessPoolExecutor(max_workers=max(min(jobs, len(todo)), 1), env=threads)
     try:
         parent = os.getpid()
-        waiting = [executor.submit(_perform, run, store.folder, parent) for run in left]
-        for future in as_completed(waiting):
+        futures = [executor.submit(_perform, run, store.folder, parent) for run in todo]
+        for future in as_completed(futures):
             outcome = future.result()
             if isinstance(outcome, Failure):
                 failures.append(outcome)
-            tell(outcome)
+            report(outcome)
     except TerminatedWorkerError as error:
+        remedy = f"with fewer --jobs than {jobs}" if jobs > 1 else "when more memory is free"
         raise ChildProcessError(
-            f"A process that made a run was killed, most likely for want of memory: finished runs "
-            f"are kept in {store.folder}; go on with fewer --jobs than {jobs}."
+            f"A worker process was killed, most likely because memory ran out: run the same "
+            f"command {remedy}; finished runs are kept in {store.folder}."
         ) from error
     finally:
         executor.shutdown(kill_workers=True)
@@ -143,16 +144,16 @@ def perform_all(
 
 
 def _perform(run: Run, folder: Path, parent: int) -> Run | Failure:
-    """One run, kept by the process that made it."""
+    """Make one run and write its row."""
     from threadpoolctl import threadpool_limits
 
-    if os.getppid() != parent:  # nobody waits for this any more
+    if os.getppid() != parent:  # the command was killed; do not start another run
         os._exit(1)
     try:
         with threadpool_limits(1):
             row = perform(run)
-    except Exception as error:  # one run must not take the others with it
-        said = " ".join(str(error).split()) or type(error).__name__
-        return Failure(run.key, run.dataset, said, isinstance(error, datasets.DataError))
+    except Exception as error:  # a failed run must not stop the others
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return Failure(run.key, run.dataset, reason, isinstance(error, datasets.DataError))
     Store(folder).add(row)
     return run

@@ -1,7 +1,7 @@
-"""One run: a division of a data set, a method, and what came of it, as one row of a table.
+"""One run: train one method on one split of a data set, and return the results as a row.
 
-The clock counts CPU seconds of training alone: data are loaded, divided and scaled before it
-starts, everything was imported, and test errors are taken while it stands still.
+The clock counts CPU seconds of training only.  Imports, loading, splitting and scaling come
+before it starts, and test errors are computed while it is stopped.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info
 
 from drolearn import datasets
-from drolearn._estimators.linear import RobustClassifier
+from drolearn._estimators.classification import RobustClassifier
 from drolearn._solvers.descent import Constant, Decay, State, descend
-from drolearn._solvers.draws import Fixed, Full, Growing, Method, Multilevel
+from drolearn._solvers.draws import Fixed, Full, Growing, Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.inputs import as_problem
+from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import run as solve_problem
 from drolearn.paper.protocol import Budget, Default, Draws, Exact, Run, Search
@@ -38,31 +39,31 @@ from drolearn.paper.protocol import Method as Settings
 __all__ = ["cpu", "perform"]
 
 Array = NDArray[np.float64]
-#: Rows that tell whether a run is lost: few, as the clock does not stand still meanwhile.
+#: Rows that detect divergence: few, because this evaluation counts as training time.
 _FEW = 64
 _SETTINGS: TypeAdapter[Any] = TypeAdapter(Settings)
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows to train on or to test on."""
+    """Training rows or test rows."""
 
     X: Any
     y: Array
 
     def error(self, theta: Array) -> float:
-        """Share of rows that a linear model gets wrong; a score of zero says −1."""
+        """Share of misclassified rows of a linear model; a score of zero means −1."""
         scores = np.asarray(self.X @ theta[:-1]).ravel() + theta[-1]
         return float(np.mean((scores > 0.0) != (self.y > 0.0)))
 
     def rows(self, chosen: NDArray[np.intp]) -> Part:
-        """Some of them."""
+        """A part with the chosen rows."""
         return Part(self.X[chosen], self.y[chosen])
 
 
 @dataclass
 class Track:
-    """What was seen on the way of one run."""
+    """Test errors during one run, and how it ended."""
 
     samples: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Track:
     theta: Array = field(default_factory=lambda: np.zeros(0))
 
     def add(self, samples: float, seconds: float, error: float) -> None:
-        """One look; it replaces the last if nothing was drawn since."""
+        """Add an evaluation; it replaces the last one if no samples were drawn since."""
         if self.samples and samples == self.samples[-1]:
             for column in (self.samples, self.seconds, self.errors):
                 column.pop()
@@ -84,15 +85,15 @@ class Track:
 
 
 def perform(run: Run) -> dict[str, Any]:
-    """The row of one run."""
+    """Make one run and return its row."""
     train, test = divide(run)
-    how = _SETTINGS.validate_python({**run.settings, "label": "", "colour": ""})
+    settings = _SETTINGS.validate_python({**run.settings, "label": "", "colour": ""})
     theta = np.zeros(train.X.shape[1] + 1)
-    reach = run.model["start"]
-    theta[:-1] = run.generator("start").uniform(-reach, reach, theta.size - 1)
+    bound = run.model["start"]
+    theta[:-1] = run.generator("start").uniform(-bound, bound, theta.size - 1)
     rng = run.generator(run.method, f"{run.rho:g}", run.split)
-    _warm_up(sp.issparse(train.X), how.kind)
-    track = _fit(run, how, train, test, theta, rng)
+    _warm_up(sp.issparse(train.X), settings.kind)
+    track = _fit(run, settings, train, test, theta, rng)
     problem = _problem(run, train, run.rho)
     return {
         "key": run.key,
@@ -130,35 +131,35 @@ def perform(run: Run) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _dataset(name: str, documents: int) -> datasets.Dataset:
-    """A data set, kept for the runs that follow."""
+    """A data set, cached for the next run."""
     if documents:
         return datasets.Dataset(name, *datasets.text_like(documents), source="generated")
     return datasets.load(name)
 
 
 def divide(run: Run) -> tuple[Part, Part]:
-    """Rows to train on and to test on, scaled by what the former show."""
-    found = _dataset(run.dataset, run.documents)
-    order = run.generator("permutation").permutation(found.y.size)
+    """Training and test rows, scaled by statistics of the training rows."""
+    data = _dataset(run.dataset, run.documents)
+    order = run.generator("permutation").permutation(data.y.size)
     if run.documents:
         tested, trained = order[: run.tests], order[run.tests : run.tests + run.rows]
     else:
         order = order[: round(run.inside * order.size)]
         cut = round(run.train * order.size)
         trained, tested = order[:cut], order[cut:]
-    whole = Part(found.X, found.y.astype(np.float64))
-    train, test = whole.rows(trained), whole.rows(tested)
+    part = Part(data.X, data.y.astype(np.float64))
+    train, test = part.rows(trained), part.rows(tested)
     scale = _scaler(train.X, run.scaling)
     return Part(scale(train.X), train.y), Part(scale(test.X), test.y)
 
 
 def _scaler(X: Any, scaling: str) -> Callable[[Any], Any]:
-    """The scaling that belongs to some training rows."""
+    """A function that scales rows as these training rows require."""
     largest = np.ones(X.shape[1])
     if scaling in ("columns", "both"):
-        found = abs(X).max(axis=0)
-        found = found.toarray().ravel() if sp.issparse(found) else np.asarray(found, np.float64)
-        largest = np.where(found > 0.0, found, 1.0)
+        sizes = abs(X).max(axis=0)
+        sizes = sizes.toarray().ravel() if sp.issparse(sizes) else np.asarray(sizes, np.float64)
+        largest = np.where(sizes > 0.0, sizes, 1.0)
 
     def scale(rows: Any) -> Any:
         if scaling in ("columns", "both"):
@@ -179,21 +180,22 @@ def _scaler(X: Any, scaling: str) -> Callable[[Any], Any]:
 
 
 def _fit(
-    run: Run, how: Any, train: Part, test: Part, theta: Array, rng: np.random.Generator
+    run: Run, settings: Any, train: Part, test: Part, theta: Array, rng: np.random.Generator
 ) -> Track:
-    if isinstance(how, Draws):
+    """Train by the method of the settings."""
+    if isinstance(settings, Draws):
         problem = _problem(run, train, run.rho)
         goals = Budget(**run.budget).goals(problem.n)
-        return _descend(problem, how, goals, theta, rng, test.error, run.stop_at)
-    if isinstance(how, Search):
-        return _search(run, how, train, test, theta, rng)
-    if isinstance(how, Exact):
-        return _solve(run, how, train, test)
-    assert isinstance(how, Default)
+        return _descend(problem, settings, goals, theta, rng, test.error, run.stop_at)
+    if isinstance(settings, Search):
+        return _search(run, settings, train, test, theta, rng)
+    if isinstance(settings, Exact):
+        return _solve(run, settings, train, test)
+    assert isinstance(settings, Default)
     began = time.process_time()
     model = RobustClassifier(run.rho, l2=0.0, n_jobs=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # how it ended is in the row
+        warnings.simplefilter("ignore")  # the row says how it ended
         model.fit(train.X, train.y)
     if model.ending_ is Ending.INTERRUPTED:
         raise KeyboardInterrupt
@@ -220,46 +222,53 @@ def _problem(run: Run, part: Part, rho: float, l2: float = 0.0) -> Problem:
     return replace(problem, scaling="none")
 
 
-def _draws(how: Draws, n: int, rho: float) -> Method:
-    shared: dict[str, Any] = {"rho": rho, "inflation": how.inflation, "delta": how.delta}
-    if how.kind == "multilevel":
-        return Multilevel(n, batch_size=how.base, r=how.r, **shared)
-    if how.kind == "growing":
-        return Growing(n, how.size, rate=how.rate, **shared)
-    if how.kind == "fixed":
-        return Fixed(n, how.size, **shared)
+def _draws(settings: Draws, n: int, rho: float) -> Method:
+    shared: dict[str, Any] = {"rho": rho} | settings.model_dump(include={"inflation", "delta"})
+    if settings.kind == "multilevel":
+        return Multilevel(n, batch_size=settings.base, r=settings.r, **shared)
+    if settings.kind == "growing":
+        return Growing(n, settings.size, rate=settings.rate, **shared)
+    if settings.kind == "fixed":
+        return Fixed(n, settings.size, **shared)
     return Full(n, rho=rho)
 
 
-def _steps(how: Draws | Search) -> Constant | Decay:
-    return Constant(how.step) if how.half is None else Decay(how.step, how.half)
+def _steps(settings: Draws | Search) -> Constant | Decay:
+    if settings.half is None:
+        return Constant(settings.step)
+    return Decay(settings.step, settings.half)
 
 
 def _descend(
     problem: Problem,
-    how: Draws,
+    settings: Draws,
     goals: list[float],
     theta: Array,
     rng: np.random.Generator,
     error: Callable[[Array], float],
     target: float = 0.0,
 ) -> Track:
-    """The paper's methods as they are: last iterates, no taming, steps in the data's units."""
-    method, state, track = (
-        _draws(how, problem.n, problem.rho),
-        State.new(theta[None, :], rng),
-        Track(),
-    )
-    seconds = 0.0
+    """The paper's methods: last iterates, no taming, step sizes in the units of the data.
+
+    `goals` are the numbers of samples at the evaluations.
+    """
+    method = _draws(settings, problem.n, problem.rho)
+    state, track, seconds = State.new(theta[None, :], rng), Track(), 0.0
     for goal in goals:
         began = time.process_time()
         ending = descend(
-            problem, method, state, step=_steps(how), samples=goal, average=False, watch_rows=_FEW
+            problem,
+            method,
+            state,
+            step=_steps(settings),
+            samples=goal,
+            average=False,
+            evaluation_rows=_FEW,
         )
         seconds += time.process_time() - began
         if ending is Ending.INTERRUPTED:
             raise KeyboardInterrupt
-        if ending is Ending.DIVERGED:  # what counts is the last model that had not
+        if ending is Ending.DIVERGED:  # keep the best model before
             track.status, track.ending, track.theta = "lost", ending, state.best[0]
             track.add(state.tally.samples, seconds, error(track.theta))
             break
@@ -272,70 +281,73 @@ def _descend(
 
 
 def _search(
-    run: Run, how: Search, train: Part, test: Part, theta: Array, rng: np.random.Generator
+    run: Run, settings: Search, train: Part, test: Part, theta: Array, rng: np.random.Generator
 ) -> Track:
-    """λ from `first` down until `patience` values in a row do not improve on the best so far."""
-    fold = rng.permutation(np.arange(train.y.size) % how.folds)
-    draws = Draws(kind="fixed", label="", colour="", size=how.batch, step=how.step, half=how.half)
+    """Decrease λ from `first` until `patience` values in a row do not improve on the best one."""
+    fold = rng.permutation(np.arange(train.y.size) % settings.folds)
+    draws = Draws(
+        kind="fixed", label="", colour="", size=settings.batch, step=settings.step,
+        half=settings.half,
+    )  # fmt: skip
     spent, drawn = 0.0, 0.0
 
-    def fit(part: Part, penalty: float, budget: Budget | Search = how) -> Array:
+    def fit(part: Part, penalty: float, budget: Budget | Search = settings) -> Array:
         nonlocal spent, drawn
         problem = _problem(run, part, 0.0, 2.0 * penalty)
         goal = min(budget.samples, budget.passes * problem.n)
-        found = _descend(problem, draws, [goal], theta, rng, lambda _: 1.0)
-        spent, drawn = spent + found.seconds[-1], drawn + found.samples[-1]
-        return found.theta
+        track = _descend(problem, draws, [goal], theta, rng, lambda _: 1.0)
+        spent, drawn = spent + track.seconds[-1], drawn + track.samples[-1]
+        return track.theta
 
-    parts = [
+    folds = [
         (train.rows(np.flatnonzero(fold != k)), train.rows(np.flatnonzero(fold == k)))
-        for k in range(how.folds)
+        for k in range(settings.folds)
     ]
-    best, penalty, since, value = 1.0, how.first, 0, how.first
-    while since < how.patience and value >= how.last:
-        wrong = sum(held.error(fit(part, value)) * held.y.size for part, held in parts)
+    best, penalty, since, value = 1.0, settings.first, 0, settings.first
+    while since < settings.patience and value >= settings.last:
+        wrong = sum(valid.error(fit(part, value)) * valid.y.size for part, valid in folds)
         error = wrong / train.y.size
         if error < best:
             best, penalty, since = error, value, 0
-        elif value <= how.count_from:
+        elif value <= settings.count_from:
             since += 1
-        value *= how.factor
+        value *= settings.factor
     track = Track(penalty=penalty, theta=fit(train, penalty, Budget(**run.budget)))
     track.add(drawn, spent, test.error(track.theta))
     return track
 
 
-def _solve(run: Run, how: Exact, train: Part, test: Part) -> Track:
-    """The same objective by an exact solver, looked at after every iteration."""
-    track, aside = Track(), 0.0
+def _solve(run: Run, settings: Exact, train: Part, test: Part) -> Track:
+    """The same objective by the exact solver, evaluated after every iteration."""
+    track, paused = Track(), 0.0
     problem = _problem(run, train, run.rho)
     began = time.process_time()
 
     def watch(history: Any, model: Callable[[], Array]) -> bool:
-        nonlocal aside
+        nonlocal paused
         now = time.process_time()
-        track.add(history.samples[-1], now - began - aside, test.error(model()[0]))
-        aside += time.process_time() - now
+        track.add(history.samples[-1], now - began - paused, test.error(model()[0]))
+        paused += time.process_time() - now
         return False
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # how it ended is in the row
-        found = solve_problem(
-            problem, problem.zeros(), solver="exact", max_iter=how.max_iter, tol=how.tol,
+        warnings.simplefilter("ignore")  # the row says how it ended
+        solution = solve_problem(
+            problem, problem.zeros(), solver="exact", max_iter=settings.max_iter, tol=settings.tol,
             random_state=0, watch=watch,
         )  # fmt: skip
-    if found.ending is Ending.INTERRUPTED:
+    if solution.ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
-    seconds = time.process_time() - began - aside
-    track.theta = found.theta[0]
-    track.add(found.history.samples[-1], seconds, test.error(track.theta))
-    track.status, track.ending, track.solver = found.status, found.ending, found.solver
+    seconds = time.process_time() - began - paused
+    track.theta = solution.theta[0]
+    track.add(solution.history.samples[-1], seconds, test.error(track.theta))
+    track.status, track.ending, track.solver = solution.status, solution.ending, solution.solver
     return track
 
 
 @lru_cache
 def _warm_up(sparse: bool, kind: str) -> None:
-    """Import what a run of this kind needs, outside its clock."""
+    """Make a tiny run of this kind, so that imports do not count as training time."""
     rng = np.random.default_rng(0)
     X: Any = rng.standard_normal((64, 3))
     part = Part(sp.csr_matrix(X) if sparse else X, np.where(X[:, 0] + X[:, 1] > 0.3, 1.0, -1.0))
@@ -369,7 +381,7 @@ def cpu() -> str:
 
 @lru_cache
 def _machine() -> dict[str, Any]:
-    """What a row was made on."""
+    """Processor and versions, for the row."""
     names = ("drolearn", "numpy", "scipy", "scikit-learn")
     return {
         "cpu": cpu(),

@@ -1,0 +1,374 @@
+"""What robust linear classifiers and regressors share: parameters, fitting, losses, worst cases.
+
+The estimators contain no algorithm. They validate parameters and data with scikit-learn's tools,
+build a `Problem`, pass it to `drolearn._solvers.solve.run`, and store the solution in attributes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from drolearn._estimators.callbacks import CallbackSupportMixin
+from drolearn._inner.groups import Groups
+from drolearn._inner.worst_case import WorstCase, worst_case
+from drolearn._solvers.choice import NAMES as SOLVERS
+from drolearn._solvers.descent import History
+from drolearn._solvers.ending import Ending
+from drolearn._solvers.inputs import as_start, make_problem
+from drolearn._solvers.problem import Problem
+from drolearn._solvers.solve import Solution, Watch, run
+from drolearn._solvers.solvers import Solver
+from drolearn._validation import as_groups, as_weights
+from drolearn.divergence import NAMES, Divergence, as_divergence
+from drolearn.loss import Loss
+
+__all__ = ["X_FORMATS", "RobustLinear", "TrainingData", "as_sample_weights", "cast_if_finite"]
+
+Array = NDArray[np.float64]
+# The largest automatic penalty. Computations with it do not overflow, and a larger one would change
+# nothing: the coefficients are already zero in effect.
+_LARGEST_AUTO_PENALTY = 2.0**900
+# What `validate_data` accepts for X.
+X_FORMATS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Validated arguments of `fit`."""
+
+    X: Any
+    y: NDArray[Any]
+    """Labels as they were passed."""
+    targets: Array
+    """Labels as the loss expects them: ±1, class indices, or real numbers."""
+    weights: Array | None
+    """Sample weights times class weights, divided by 2^weight_exponent."""
+    weight_exponent: int = 0
+
+    def penalty(self, l2: float | str, rows: Any = slice(None)) -> float:
+        """Return l2, where "auto" is 1/Σw over the given rows with the weights as passed."""
+        if not isinstance(l2, str):
+            return float(l2)
+        if self.weights is None:
+            return 1.0 / self.y[rows].size
+        # If all weights of these rows are zero, `fit` raises an error.
+        mantissa, exponent = math.frexp(float(self.weights[rows].sum()) or 1.0)
+        exponent = min(-exponent - self.weight_exponent, 1000)
+        return min(math.ldexp(1.0 / mantissa, exponent), _LARGEST_AUTO_PENALTY)
+
+
+class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
+    """Base class of robust linear classifiers and regressors."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "divergence": [StrOptions(set(NAMES)), Divergence],
+        "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "solver": [StrOptions(set(SOLVERS)), Solver],
+        "max_iter": [Interval(Real, 0, None, closed="neither")],
+        "tol": [Interval(Real, 0, 1, closed="neither"), None],
+        "random_state": ["random_state", np.random.Generator],
+        "warm_start": ["boolean"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    rho: Any
+    divergence: Any
+    loss: Any
+    l2: Any
+    fit_intercept: bool
+    solver: Any
+    max_iter: float
+    tol: float | None
+    random_state: Any
+    warm_start: bool
+    n_jobs: int | None
+    verbose: int
+    coef_: NDArray[Any]
+    intercept_: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of the estimator and settings of its solver.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name. `solver__<setting>` changes a setting of a solver object.
+
+        Returns
+        -------
+        RobustClassifier or RobustRegressor
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            If a parameter does not exist, or a setting is given and the solver is not an object.
+
+        Examples
+        --------
+        >>> from drolearn import GSSG, RobustClassifier
+        >>> clf = RobustClassifier(solver=GSSG())
+        >>> clf.set_params(rho=0.2, solver__batch_size=64).solver.batch_size
+        64
+        """
+        solver = params.get("solver", self.solver)
+        nested = next((name for name in params if name.startswith("solver__")), None)
+        if nested is not None and not isinstance(solver, Solver):
+            raise ValueError(
+                f"The parameter {nested!r} needs a solver object, such as solver=GSSG(). "
+                f"Got solver={solver!r} instead, a name, which has no settings."
+            )
+        return super().set_params(**params)
+
+    # -- subclasses implement --------------------------------------------------------------
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Return the loss for the training data."""
+
+    @abstractmethod
+    def _targets(self, y: Any) -> Array:
+        """Convert labels of new data to what the loss expects."""
+
+    @abstractmethod
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        """Validate the arguments of `fit`."""
+
+    # -- fitting ---------------------------------------------------------------------------
+
+    def _fit(self, data: TrainingData, groups: Any, rho: Any, context: Any = None) -> Self:
+        """Build the problem, solve it, and set the attributes.
+
+        `context` is the callback context if this fit is a part of another one, such as the refit
+        after cross-validation.
+        """
+        X = data.X
+        is_root, arguments = context is None, self._callback_arguments(data)
+        if is_root:
+            context = self._init_callback_context(max_subtasks=math.ceil(self.max_iter))
+            context.call_on_fit_task_begin(**arguments)
+        group_indices, self.groups_ = None, None
+        if groups is not None:
+            self.groups_, group_indices = as_groups(groups, X.shape[0])
+        radius = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
+        problem = make_problem(
+            X,
+            data.targets,
+            data.weights,
+            group_indices,
+            rho=radius,
+            divergence=as_divergence(self.divergence),
+            loss=self._loss(),
+            l2=data.penalty(self.l2),
+            fit_intercept=self.fit_intercept,
+            n_jobs=self.n_jobs,
+        )
+        solution = run(
+            problem,
+            self._start(problem),
+            solver=self.solver,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=self.random_state,
+            watch=self._progress_callback(data, context),
+        )
+        self._set_attributes(problem, solution, X.dtype)
+        if is_root:
+            context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+        if solution.ending is Ending.INTERRUPTED:  # the attributes hold the best model so far
+            raise KeyboardInterrupt
+        if solution.ending is Ending.ZERO_MODEL:
+            warnings.warn(solution.status, stacklevel=4)
+        was_stopped = solution.ending is Ending.STOPPED
+        if self.tol is not None and not solution.converged and not was_stopped:
+            warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)
+        return self
+
+    def _start(self, problem: Problem) -> Array:
+        """Return the previous model with warm_start=True if its shape matches, else zeros."""
+        start = as_start(problem, None)
+        if self.warm_start and hasattr(self, "coef_"):
+            last = np.column_stack([np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)])
+            if last.shape == start.shape:
+                start[:] = last
+        return start
+
+    def _coefficients(self, theta: Array, dtype: Any) -> dict[str, Any]:
+        """Return coefficients and intercepts by attribute name, in the precision of the data."""
+        theta = cast_if_finite(theta, dtype)
+        return {"coef_": theta[:, :-1], "intercept_": theta[:, -1]}
+
+    def _set_attributes(self, problem: Problem, solution: Solution, dtype: Any) -> None:
+        for name, value in self._coefficients(solution.theta, dtype).items():
+            setattr(self, name, value)
+        self.rho_, self.l2_ = problem.rho, problem.l2
+        self.robust_loss_ = solution.worst.value
+        self.objective_ = solution.value
+        self.gap_ = solution.gap
+        self.worst_case_weights_ = solution.worst.weights
+        self.group_weights_ = None
+        if problem.groups is not None:
+            self.group_weights_ = np.bincount(problem.groups.of, solution.worst.weights)
+        self.history_ = solution.history
+        self.status_, self.ending_ = solution.status, solution.ending
+        self.solver_, self.converged_ = solution.solver, solution.converged
+        self.n_iter_ = max(1, math.ceil(solution.passes))
+
+    def _callback_arguments(self, data: TrainingData) -> dict[str, Any]:
+        """Return what every callback of scikit-learn receives."""
+        metadata = None if data.weights is None else {"sample_weight": data.weights}
+        return {"estimator": self, "X": data.X, "y": data.y, "metadata": metadata}
+
+    def _progress_callback(self, data: TrainingData, context: Any) -> Watch | None:
+        """Return a function for the solver that calls callbacks after each pass, and prints."""
+        arguments = self._callback_arguments(data)
+        has_callbacks = bool(getattr(self, "_skl_callbacks", None)) and context.max_subtasks != 0
+        if not has_callbacks and not self.verbose:
+            return None
+        reported, n = 0, data.X.shape[0]
+
+        def report(history: History, model: Callable[[], Array]) -> bool:
+            nonlocal reported
+            passes = history.samples[-1] / n
+            if self.verbose:
+                print(
+                    f"[{type(self).__name__}] {passes:8.2f} passes, robust loss "
+                    f"{history.value[-1]:.6g}, {history.seconds[-1]:.2f} s",
+                    flush=True,
+                )
+            stop = False
+            while has_callbacks and not stop and reported < min(passes, math.ceil(self.max_iter)):
+                reported += 1
+                task = context.subcontext(task_name="pass")
+                task.call_on_fit_task_begin(**arguments)
+                stop = task.call_on_fit_task_end(
+                    **arguments,
+                    reconstruction_attributes=lambda: self._coefficients(model(), data.X.dtype),
+                )
+            return stop
+
+        return report
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def _scores(self, X: Any) -> NDArray[Any]:
+        """Return X w + c: shape (n,), or (n, m) for m > 2 classes."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **X_FORMATS)
+        coef = np.atleast_2d(self.coef_)
+        scores = safe_sparse_dot(X, coef.T, dense_output=True) + self.intercept_
+        return scores.ravel() if coef.shape[0] == 1 else scores
+
+    def losses(self, X: Any, y: ArrayLike) -> Array:
+        """Compute the loss of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, from the training data or others.
+        y : array-like of shape (n_samples,)
+            Labels of the rows; numbers for regression.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Losses, without the penalty.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressor
+        >>> X, y = [[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]
+        >>> RobustRegressor(rho=0, l2=0).fit(X, y).losses(X, y).round(4)
+        array([0.0139, 0.0556, 0.0139])
+        """
+        scores = np.ascontiguousarray(self._scores(X), dtype=np.float64)
+        check_consistent_length(X, y)
+        return self._loss().of_scores(scores.ravel(), self._targets(y))[0]
+
+    def worst_case(
+        self,
+        X: Any,
+        y: ArrayLike,
+        rho: float | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> WorstCase:
+        """Compute the robust loss of the fitted model on any data, without refitting.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, from the training data or others.
+        y : array-like of shape (n_samples,)
+            Labels of the rows; numbers for regression.
+        rho : float, default=None
+            Radius of the ball; None uses `rho_`, the radius of the fit.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Base weights of the rows; equal if None.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row. If given, the ball reweights groups instead of single rows.
+
+        Returns
+        -------
+        WorstCase
+            `value` is the robust loss and `weights` are the worst-case weights of the rows.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressor
+        >>> X, y = [[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]
+        >>> reg = RobustRegressor(rho=0, l2=0).fit(X, y)
+        >>> round(reg.robust_loss_, 4), round(reg.worst_case(X, y, rho=0.5).value, 4)
+        (0.0278, 0.0417)
+        """
+        z = self.losses(X, y)
+        radius = self.rho_ if rho is None else rho
+        weights = None if sample_weight is None else as_weights(sample_weight, z.size)
+        if groups is None:
+            return worst_case(z, radius, self.divergence, weights, n_jobs=self.n_jobs)
+        parts = Groups.make(as_groups(groups, z.size)[1], weights)
+        return parts.spread(worst_case(parts.means(z), radius, self.divergence, parts.shares))
+
+
+def as_sample_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:
+    """Validate sample weights; return w and e, where the weights as passed are w · 2^e."""
+    if sample_weight is None:
+        return None, 0
+    given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weights = as_weights(given, X.shape[0])
+    # `as_weights` scales very large and very small weights by a power of two.
+    return weights, math.frexp(given.max())[1] - math.frexp(weights.max())[1]
+
+
+def cast_if_finite(theta: Array, dtype: Any) -> NDArray[Any]:
+    """Convert to another precision, unless a number overflows there."""
+    with np.errstate(over="ignore"):
+        converted = theta.astype(dtype)
+    return converted if np.isfinite(converted).all() else theta

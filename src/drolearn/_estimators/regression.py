@@ -1,0 +1,256 @@
+"""`RobustRegressor`: a linear regression trained on the worst reweighting of its data."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin, _fit_context
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import validate_data
+
+from drolearn._estimators.base import (
+    X_FORMATS,
+    RobustLinear,
+    TrainingData,
+    as_sample_weights,
+    cast_if_finite,
+)
+from drolearn._solvers.inputs import as_labels
+from drolearn._solvers.solvers import Solver
+from drolearn.divergence import Divergence
+from drolearn.loss import Loss, as_loss
+
+__all__ = ["RobustRegressor"]
+
+Array = NDArray[np.float64]
+
+
+class RobustRegressor(RegressorMixin, RobustLinear):
+    """Linear regression that minimises the loss on the worst reweighting of its data.
+
+    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
+    all weights within a φ-divergence ball of radius ρ around the sample weights.
+
+    Parameters
+    ----------
+    rho : float or "auto", default=0.1
+        Radius ρ of the ball. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ contains the
+        uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and d columns,
+        "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it does not
+        account for distribution shifts.
+    divergence : str or Divergence, default="chi2"
+        Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
+        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    loss : {"squared", "huber"} or Loss, default="squared"
+        Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
+        linear beyond. Use `Loss.huber` for other widths.
+    l2 : float or "auto", default="auto"
+        Penalty l2/2 ‖w‖²; the intercept is not penalised. "auto" is 1/Σw, where w are the sample
+        weights; without weights it is 1/N. With rho=0 the model is that of ``Ridge(alpha=1)``. Use
+        l2 = alpha/Σw for another alpha, and 0 for no penalty. With "auto", multiplying all weights
+        by k has the effect of alpha = 1/k, as in scikit-learn; with a number, only the proportions
+        of the weights matter. With loss="huber", the penalty has a larger effect the larger the
+        values of y are: scale y, or use a smaller l2.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    solver : str or Solver, default="auto"
+        Name of a solver, or an object with settings such as ``GSSG(batch_size=128)``. "exact",
+        "lbfgs" and "newton" compute a duality gap. "gssg", "gssg-anchor", "pssg" and "sgd" take
+        gradient steps on drawn rows, and "fsg" on all rows, without a gap. "auto" chooses the
+        solver that is expected to be fastest: an exact one unless there are many rows and `tol` is
+        large.
+    max_iter : float, default=100
+        Maximum number of passes over the data, for every solver. N rows drawn, or one gradient of
+        all rows, count as one pass.
+    tol : float or None, default=1e-6
+        Relative accuracy of the objective for exact solvers. Stochastic solvers do not bound the
+        distance to the optimum; they stop when a pass over the data improves the objective by less
+        than that. None makes all passes.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of stochastic solvers. The same seed gives the same model to the bit, for any number of
+        threads.
+    warm_start : bool, default=False
+        Whether `fit` starts from the previous model if its shape matches, instead of zeros.
+    n_jobs : int or None, default=None
+        Number of threads for passes over all rows; -1 uses all processors.
+    verbose : int, default=0
+        If positive, print the progress. For a progress bar, use
+        ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    rho_ : float
+        Radius that was used.
+    l2_ : float
+        Penalty that was used.
+    robust_loss_ : float
+        Robust loss R on the training data, without the penalty.
+    objective_ : float
+        Robust loss plus penalty.
+    worst_case_weights_ : ndarray of shape (n_samples,)
+        Worst-case weights of the training rows.
+    groups_ : ndarray of shape (n_groups,) or None
+        Names of the groups, if groups were passed to `fit`.
+    group_weights_ : ndarray of shape (n_groups,) or None
+        Worst-case weights of the groups, if groups were passed to `fit`.
+    gap_ : float
+        No model with up to ten times the norm of this one (in scaled coordinates) has an objective
+        below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
+    history_ : History
+        Samples, CPU seconds, robust loss, gradient norm and step size during the fit.
+    status_ : str
+        One sentence on how the fit ended.
+    ending_ : Ending
+        How the fit ended, as an enum.
+    converged_ : bool
+        Whether the tolerance was reached or, with tol=None, all passes were made.
+    solver_ : str
+        Name of the solver that was used.
+    n_iter_ : int
+        Number of passes over the data, rounded up.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    RobustRegressorCV : Chooses the radius by cross-validation.
+    solve : The same without scikit-learn's interface.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import RobustRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 2))
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(300)
+    >>> RobustRegressor(rho=0.5).fit(X, y).coef_.round(2)
+    array([ 1.01, -1.99])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **RobustLinear._parameter_constraints,
+        "loss": [StrOptions({"squared", "huber"}), Loss],
+    }
+
+    def __init__(
+        self,
+        rho: float | str = 0.1,
+        *,
+        divergence: str | Divergence = "chi2",
+        loss: str | Loss = "squared",
+        l2: float | str = "auto",
+        fit_intercept: bool = True,
+        solver: str | Solver = "auto",
+        max_iter: float = 100,
+        tol: float | None = 1e-6,
+        random_state: Any = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rho = rho
+        self.divergence = divergence
+        self.loss = loss
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows.  float32 and float64 arrays and CSR matrices are not copied.
+        y : array-like of shape (n_samples,)
+            Target values.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Base weights of the rows: weight 2 is the same as having the row twice. With
+            l2="auto", their sum determines the penalty.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row. If given, the ball reweights groups instead of single rows. Needs
+            an exact solver.
+
+        Returns
+        -------
+        RobustRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C; the attributes then hold the best model so far.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressor
+        >>> reg = RobustRegressor(l2=0).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 3.0])
+        >>> reg.coef_.round(3)
+        array([1.])
+        """
+        return self._fit(self._validate(X, y, sample_weight), groups, self.rho)
+
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
+        X, y = validate_data(self, X, y, y_numeric=True, **X_FORMATS)
+        self._loss()
+        targets = np.ascontiguousarray(y, dtype=np.float64)
+        return TrainingData(X, y, targets, *as_sample_weights(sample_weight, X))
+
+    def _loss(self) -> Loss:
+        loss = as_loss(self.loss)
+        if loss.of != "residual":
+            raise ValueError(
+                f"The 'loss' parameter of {type(self).__name__} must be 'squared', 'huber' or "
+                f"another loss of the residual. Got {loss.name!r} instead."
+            )
+        return loss
+
+    def _targets(self, y: Any) -> Array:
+        return as_labels(y, self._loss())
+
+    def _coefficients(self, theta: Array, dtype: Any) -> dict[str, Any]:
+        theta = cast_if_finite(theta, dtype)
+        return {"coef_": theta[0, :-1], "intercept_": theta[0, -1]}
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the target values X w + c.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Predictions.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressor
+        >>> reg = RobustRegressor(l2=0).fit([[0.0], [1.0], [2.0]], [1.0, 2.0, 3.0])
+        >>> reg.predict([[3.0]]).round(3)
+        array([4.])
+        """
+        return self._scores(X)

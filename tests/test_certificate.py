@@ -1,0 +1,43 @@
+"""Duality gaps, and proofs that the zero model is optimal."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from drolearn import Ending, solve, worst_case
+from tests.examples import labelled
+
+
+@pytest.mark.parametrize("rho", [0.0, 1e-6, 0.01, 0.5, 3.0, 10.0])
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "jensen-shannon", "hellinger"])
+def test_gaps_bound_the_distance_to_the_optimum(rho, divergence):
+    X, y = labelled()
+    rho = min(rho, {"kl": 5.0, "jensen-shannon": 0.3, "hellinger": 0.3}.get(divergence, rho))
+    solution = solve(X, y, rho=rho, divergence=divergence, solver="exact", tol=1e-8, max_iter=300)
+    assert solution.gap <= 1e-5 * solution.value, solution.status
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # no model nearby is better than the gap allows
+        w = solution.coef * (1 + 0.01 * rng.standard_normal(5))
+        z = np.logaddexp(0.0, -y * (X @ w + solution.intercept))
+        assert worst_case(z, rho, divergence).value >= solution.value - solution.gap - 1e-12
+
+
+def test_the_gap_is_valid_next_to_the_zero_model():
+    X, y = labelled()
+    best = solve(X, y).value
+    solution = solve(
+        X, y, solver="exact", start=[1e-6, 0, 0, 0, 0, 0], callback=lambda history: True
+    )
+    assert solution.value - solution.gap <= best
+
+
+def test_in_a_huge_ball_the_zero_model_is_optimal():
+    X, y = labelled(flips=0.4)
+    solution = solve(X, y, rho=10.0)
+    assert solution.value == pytest.approx(math.log(2.0), rel=1e-12)
+    assert solution.gap < 1e-9
+    assert solution.ending is Ending.ZERO_MODEL
+    assert "The zero model is optimal" in solution.status

@@ -1,0 +1,277 @@
+"""`RobustLoss`: values, gradients, precisions, compilation, other devices, errors."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from drolearn import CressieRead, Divergence, Multilevel, worst_case
+from drolearn.nn import MultilevelBatches, RobustLoss
+from drolearn.nn import criterion as criterion_module
+from drolearn.nn.device import DeviceWorstCase
+from tests.networks import (
+    DIVERGENCES,
+    bce,
+    exponential_losses,
+    gradient,
+    labelled_rows,
+    small_network,
+)
+
+pytestmark = pytest.mark.xdist_group("torch")
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("rho", [0.0, 0.1, 1.0, 100.0])
+def test_value_and_gradient_are_those_of_worst_case(divergence, rho):
+    losses = exponential_losses()
+    criterion = RobustLoss(rho, divergence)
+    loss = criterion(losses)
+    loss.backward()
+    want = worst_case(losses.detach().numpy(), rho, divergence)
+    assert loss.dtype == torch.float64
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-12)
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(criterion.weights.numpy(), want.weights)
+    assert criterion.certificate.gap == want.gap
+
+
+@pytest.mark.parametrize(("dtype", "out"), [
+    (torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.float16, torch.float32),
+])  # fmt: skip
+def test_precisions_below_double(dtype, out):
+    losses = exponential_losses(dtype=dtype)
+    loss = RobustLoss(0.5)(losses)
+    assert loss.dtype == out
+    want = worst_case(losses.detach().double().numpy(), 0.5)
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-6)
+    loss.backward()
+    assert losses.grad.dtype == dtype
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+    np.testing.assert_allclose(losses.grad.double().numpy(), want.weights, rtol=tolerance)
+
+
+def test_base_weights_and_groups():
+    losses = exponential_losses(60)
+    base = torch.rand(60, dtype=torch.float64)
+    z = losses.detach().numpy()
+    value = RobustLoss(0.3, "kl")(losses, sample_weight=base).item()
+    np.testing.assert_allclose(value, worst_case(z, 0.3, "kl", base.numpy()).value, rtol=1e-12)
+    names = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    means = [z[names == name].mean() for name in "abc"]
+    for groups in (names, torch.arange(60) % 3):
+        criterion = RobustLoss(0.2)
+        np.testing.assert_allclose(
+            criterion(losses, groups=groups).item(), worst_case(means, 0.2).value, rtol=1e-12
+        )
+        np.testing.assert_allclose(criterion.weights.sum().item(), 1.0)
+    np.testing.assert_allclose(
+        RobustLoss(1e6)(losses, groups=names).item(), max(means), rtol=1e-12
+    )  # the worst group
+
+
+def test_losses_that_are_not_finite():
+    losses = torch.tensor([1.0, float("nan"), 2.0, float("inf")], requires_grad=True)
+    with pytest.raises(ValueError, match="1 NaN and 1 infinite of 4"):
+        RobustLoss()(losses)
+    criterion = RobustLoss(0.1, nan="skip")
+    loss = criterion(losses)
+    np.testing.assert_allclose(loss.item(), worst_case([1.0, 2.0], 0.1).value, rtol=1e-6)
+    assert criterion.weights[[1, 3]].tolist() == [0.0, 0.0]
+    loss.backward()
+    assert torch.isfinite(losses.grad).all()
+    with pytest.raises(ValueError, match="Got none of 2"):
+        criterion(torch.full((2,), float("nan")))
+    with pytest.raises(ValueError, match="1 NaN and 1 infinite of 4"):
+        RobustLoss()(losses, groups=[0, 0, 1, 1])
+    criterion(losses, groups=[0, 1, 1, 2])
+    assert criterion.weights[[1, 3]].tolist() == [0.0, 0.0]
+    with pytest.raises(ValueError, match="without a bias"):
+        criterion(losses, Multilevel(4, batch_size=4).draw(np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("losses", "pattern"),
+    [
+        (torch.tensor(1.0), r"reduction='none'.*shape \(\)"),
+        (torch.ones(2, 3), r"shape \(2, 3\)"),
+        (torch.ones(0), "at least one number"),
+        (torch.ones(3, dtype=torch.int64), "floating-point numbers. Got torch.int64"),
+        ([1.0, 2.0], "must be a tensor .* Got list"),
+    ],
+)
+def test_losses_of_the_wrong_shape_or_type(losses, pattern):
+    with pytest.raises(ValueError, match=pattern) as caught:
+        RobustLoss()(losses)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_errors():
+    losses = torch.ones(3)
+    with pytest.raises(ValueError, match="'rho' parameter"):
+        RobustLoss(-1.0)
+    with pytest.raises(ValueError, match="'nan' parameter"):
+        RobustLoss(nan="drop")
+    with pytest.raises(ValueError, match="one weight for each of the 3 losses"):
+        RobustLoss()(losses, sample_weight=torch.ones(2))
+    draw = Multilevel(100, batch_size=8).draw(np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"the draw|The draw has \d+ rows and there are 3 losses"):
+        RobustLoss()(losses, draw)
+    full = torch.ones(draw.indices.size)
+    with pytest.raises(ValueError, match=r"rho = 0.1 and the criterion for 0.2"):
+        RobustLoss(0.2)(full, draw)
+    with pytest.raises(ValueError, match="must be a Draw"):
+        RobustLoss()(losses, "all")
+    with pytest.raises(ValueError, match="'process_group' parameter"):
+        RobustLoss(process_group="gloo")
+    assert RobustLoss(process_group=False).process_group is None
+    for wrong in ("abc", ["a"] * 3, torch.ones(3, dtype=torch.complex64)):
+        with pytest.raises(ValueError, match="'sample_weight' parameter must"):
+            RobustLoss()(losses, sample_weight=wrong)
+    with pytest.raises(ValueError, match="dense tensor"):
+        RobustLoss()(losses.to_sparse())
+    assert repr(RobustLoss(0.5, nan="skip")) == (
+        "RobustLoss(rho=0.5, divergence=ChiSquare(), nan='skip')"
+    )
+    with pytest.raises(ValueError, match="either 'draw' or 'groups'"):
+        RobustLoss()(full, draw, groups=np.zeros(full.numel()))
+
+
+def test_import_without_torch_says_what_to_install(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('gone', name='torch')")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import drolearn.nn"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "drolearn.nn needs PyTorch: pip install 'drolearn[torch]'." in ran.stderr
+
+
+def test_gradient_of_a_network():
+    """Against finite differences of the robust loss."""
+    model, batch = small_network().double(), [part.double() for part in labelled_rows()]
+    criterion = RobustLoss(0.5)
+    criterion(bce(model, batch)).backward()
+    slopes = gradient(model)
+    direction = torch.randn(slopes.numel(), dtype=torch.float64)
+    vector = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    def value(step):
+        torch.nn.utils.vector_to_parameters(vector + step * direction, model.parameters())
+        with torch.no_grad():
+            return criterion(bce(model, batch)).item()
+
+    slope = (value(1e-5) - value(-1e-5)) / 2e-5
+    np.testing.assert_allclose((slopes @ direction).item(), slope, rtol=1e-6)
+
+
+def test_autocast_scaling_and_checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    model, batch = small_network(), labelled_rows()
+    RobustLoss()(bce(model, batch)).backward()
+    plain = gradient(model)
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = RobustLoss()(bce(model, batch))
+    assert loss.dtype == torch.float32
+    loss.backward()
+    np.testing.assert_allclose(gradient(model), plain, rtol=0.1, atol=2e-3)
+    model.zero_grad()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(RobustLoss()(bce(model, batch))).backward()
+    np.testing.assert_allclose(gradient(model) / 1024.0, plain, rtol=1e-4, atol=1e-7)
+    model.zero_grad()
+    scores = checkpoint(model, batch[0], use_reentrant=False)[:, 0]
+    function = torch.nn.functional.binary_cross_entropy_with_logits
+    RobustLoss()(function(scores, batch[1], reduction="none")).backward()
+    np.testing.assert_allclose(gradient(model), plain, rtol=1e-5, atol=1e-8)
+
+
+# -- compilation and other devices ---------------------------------------------------------------
+
+#: A custom divergence whose name is that of a built-in one.
+HALF = Divergence.custom(
+    lambda s: (s - 1.0) ** 2 / 2.0, lambda s: s - 1.0, lambda t: np.maximum(t + 1.0, 0.0),
+    name="kl", phi_zero=0.5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("divergence", "fullgraph"),
+    [*((name, True) for name in DIVERGENCES), (CressieRead(3.0), False), (HALF, False)],
+)
+@pytest.mark.parametrize("device", [False, True])
+def test_compile(monkeypatch, divergence, fullgraph, device):
+    """Divergences that have a name compile to one graph, on the CPU and on other devices."""
+    if device:
+        monkeypatch.setattr(criterion_module, "_HOSTS", set())
+    torch.compiler.reset()
+    criterion = RobustLoss(0.3, divergence)
+    fast = torch.compile(criterion, backend="aot_eager", fullgraph=fullgraph)
+    losses = exponential_losses()
+    loss = fast(losses)
+    loss.backward()
+    want = worst_case(losses.detach().numpy(), 0.3, divergence)
+    np.testing.assert_allclose(loss.item(), want.value, rtol=1e-10)
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
+    assert float(criterion.certificate.gap) < 1e-9
+
+
+def test_compiled_criterion_with_losses_that_are_not_finite():
+    torch.compiler.reset()
+    losses = torch.tensor([-1.0, math.nan, -2.0, -3.0])
+    fast = torch.compile(RobustLoss(0.3), backend="aot_eager")
+    with pytest.raises(ValueError, match="1 NaN and 0 infinite of 4"):
+        fast(losses)
+    skipping = torch.compile(RobustLoss(0.3, nan="skip"), backend="aot_eager")
+    want = worst_case([-1.0, -2.0, -3.0], 0.3).value
+    np.testing.assert_allclose(skipping(losses).item(), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("nan", ["raise", "skip"])
+def test_losses_on_another_device(monkeypatch, divergence, nan):
+    """Losses that the CPU cannot read take the same path as here, with no device being the host."""
+    monkeypatch.setattr(criterion_module, "_HOSTS", set())
+    losses, base = exponential_losses(), torch.rand(50, dtype=torch.float64, requires_grad=True)
+    criterion = RobustLoss(0.3, divergence, nan=nan)
+    criterion(losses, sample_weight=base).backward()
+    assert base.grad is None
+    assert not criterion.weights.requires_grad
+    base = base.detach()
+    want = worst_case(losses.detach().numpy(), 0.3, divergence, base.numpy())
+    np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
+    assert isinstance(criterion.certificate, DeviceWorstCase) == (divergence in ("chi2", "kl"))
+    np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
+    for wrong, pattern in (
+        (-base, "weights of at least 0"), (base * math.nan, "Got nan"), (0 * base, "positive sum"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=pattern):
+            criterion(losses, sample_weight=wrong)
+    spoiled = losses.detach() - 10.0  # all negative: what is skipped must not be the largest
+    spoiled[3] = math.nan
+    if nan == "raise":
+        with pytest.raises(ValueError, match="1 NaN and 0 infinite of 50"):
+            criterion(spoiled)
+    else:
+        value = criterion(spoiled).item()
+        assert criterion.weights[3] == 0.0
+        left = np.delete(spoiled.numpy(), 3)
+        np.testing.assert_allclose(value, worst_case(left, 0.3, divergence).value, rtol=1e-10)
+
+
+def test_signed_weights_are_those_of_the_draw():
+    batches = MultilevelBatches(500, batch_size=16, fire=1.0, random_state=3)
+    criterion = RobustLoss(0.1, "kl")
+    for step in range(5):
+        draw = batches.draw(step).to("cpu", non_blocking=True)  # as trainers do with batches
+        losses = exponential_losses(draw.indices.size, step)
+        loss = criterion(losses, draw)
+        loss.backward()
+        want = draw.weights(losses.detach().numpy(), "kl")
+        np.testing.assert_array_equal(losses.grad.numpy(), want)
+        np.testing.assert_allclose(loss.item(), want @ losses.detach().numpy(), rtol=1e-12)

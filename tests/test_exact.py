@@ -1,0 +1,40 @@
+"""Exact solvers: no false convergence, and starts on a subsample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drolearn import solve
+from tests.examples import labelled
+
+
+def test_newton_does_not_stop_at_a_corner_of_the_robust_loss():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((40, 3))
+        y = X[:, 0] + rng.standard_normal(40) > 0
+        for loss in ("logistic", "smoothed-hinge"):
+            best = solve(X, y, rho=0.5, divergence="kl", loss=loss, solver="lbfgs", max_iter=1000)
+            solution = solve(
+                X, y, rho=0.5, divergence="kl", loss=loss, solver="newton", max_iter=1000
+            )
+            assert solution.value <= best.value * (1 + 1e-4) or not solution.converged
+            assert solution.value - solution.gap <= best.value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("order", ["random", "sorted", "rare"])
+@pytest.mark.parametrize("solver", ["exact", "lbfgs", "newton"])
+def test_a_start_on_a_subsample_leads_to_the_same_optimum(order, solver):
+    """On many rows, solvers start on a sixteenth and a quarter of them."""
+    X, y = labelled(40_000, 4, flips=0.1)
+    if order == "sorted":
+        rows = np.argsort(y, kind="stable")
+        X, y = X[rows], y[rows]
+    elif order == "rare":  # a subsample may hold only one of the classes
+        y = np.where(np.arange(y.size) < 5, 1, -1)
+    solution = solve(X, y, l2=1e-3, solver=solver, tol=1e-9)
+    from_all_rows = solve(X, y, l2=1e-3, solver=solver, tol=1e-9, start=np.full(5, 1e-3))
+    assert solution.converged, solution.status
+    assert solution.value == pytest.approx(from_all_rows.value, rel=1e-8)
+    np.testing.assert_allclose(solution.theta, from_all_rows.theta, atol=1e-3)
