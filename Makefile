@@ -24,7 +24,7 @@ endef
 PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
 # The tests that reach all of the core.
 SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_loss.py \
-  tests/test_threads.py
+  tests/test_small_radii.py tests/test_threads.py
 
 # Data sets that are not part of the package; tests that need them are skipped without them.
 ifneq ($(wildcard ../shared/datasets),)
@@ -53,6 +53,7 @@ lint: $(VENV)/.dev  ## style, spelling, types and the import contract
 	$(BIN)/codespell
 	$(BIN)/clang-format --dry-run -Werror $(wildcard src/core/*)
 	$(BIN)/python tools/stubs.py --check
+	$(BIN)/python tools/docstrings.py
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 

@@ -1,11 +1,11 @@
 // χ²: φ(s) = (s − 1)², so p = w (d − η)₊ / norm with a threshold η.
 //
-// On a fixed active set of mass B, mean m and variance v, D = ρ means
+// Let the losses above η (the active set) have mass B, mean m and variance v. Then D = ρ means
 //
-//     m − η = sqrt(v / (B(1 + ρ) − 1)).
+//     m − η = sqrt(v / (B (1 + ρ) − 1)).
 //
-// Dropping what falls below η and solving again gives a growing sequence of η that never passes
-// the optimum and ends at it.
+// Each sweep drops the losses below η and solves again. This gives an increasing sequence of η that
+// never exceeds the optimum and reaches it after finitely many steps.
 #pragma once
 
 #include "elementary.hpp"
@@ -13,14 +13,14 @@
 
 namespace drolearn::TARGET {
 
-// The moments of the losses above shift + level. The threshold comes in two parts, as it may lie
-// much closer to the mean than to zero.
+// The moments of the losses above shift + level. The threshold has two parts because it may be much
+// closer to the mean than to zero.
 template <class Weights>
 PER_CHUNK Moments moments(Chunk<Weights> chunk, Frame frame, double level, double shift) {
     const double* z = chunk.z;
     const auto b = chunk.b;
     const size_t n = chunk.n;
-    // Two halves at once, with sums of their own: one would wait for its last addition.
+    // Both halves at once with separate sums: additions to one sum would wait for each other.
     const size_t half = n / 2;
     double mass = 0, first = 0, second = 0, mass2 = 0, first2 = 0, second2 = 0;
 #pragma omp simd reduction(+ : mass, first, second, mass2, first2, second2)
@@ -47,7 +47,8 @@ PER_CHUNK Moments moments(Chunk<Weights> chunk, Frame frame, double level, doubl
 
 // Writes p = w (d − η)₊ / norm.
 template <class Weights>
-PER_CHUNK FillSums fill_chi2(Chunk<Weights> chunk, Frame frame, const Search& search, double* out) {
+PER_CHUNK WriteSums write_chi2(Chunk<Weights> chunk, Frame frame, const Search& search,
+                               double* out) {
     const double shift = search.shift, level = search.chi2.level;
     const double scale = 1.0 / search.norm, unit = frame.unit;
     const double* z = chunk.z;
@@ -67,7 +68,7 @@ PER_CHUNK FillSums fill_chi2(Chunk<Weights> chunk, Frame frame, const Search& se
     return {mass * unit, first * unit, divergence * unit, 0.0};
 }
 
-// The next threshold.
+// Computes the next threshold.
 inline void advance_chi2(const Ball& ball, Search& search) {
     const Frame& frame = ball.frame;
     Chi2State& state = search.chi2;
@@ -78,33 +79,33 @@ inline void advance_chi2(const Ball& ball, Search& search) {
     const double mean = search.shift + offset, variance = second - offset * offset;
     const double room = mass * (1.0 + ball.rho) - 1.0;
     const double moved = mean - search.shift;
-    const double old = state.level - moved;  // the threshold that was used, seen from the mean
+    const double old = state.level - moved;  // the last threshold, relative to the mean
     search.shift = mean;
     if (second > 16.0 * variance && moved != 0.0 && mass > 0.0 && search.rounds < 60) {
-        state.level = old;  // once more about the mean: the digits have cancelled
+        state.level = old;  // the variance has lost digits: compute it again about the mean
         return;
     }
     if (!(variance >= 0.0 && room > 0.0)) {
         if (search.phase == Phase::moments) {
-            search.phase = Phase::fill;
+            search.phase = Phase::write;
             search.shape = Shape::peak;
-        } else {  // the guess lay too high
+        } else {  // the guess was too high: start again with all losses
             search.phase = Phase::moments;
             state.level = -infinity;
         }
         return;
     }
     double width = std::sqrt(variance / room);
-    // As good as ties, whose squares vanish: share evenly over them.
+    // Almost tied losses, whose squares underflow: share the mass evenly.
     if (variance < 1e-200) width = std::max(width, 1e-90);
     state.level = (offset - moved) - width;
     search.norm = mass * width;
-    // The set is settled if it did not change, or if the step is too small to be likely to have
-    // changed it; the weights are checked after they are written.
+    // The active set is final if it did not change, or if the step is so small that a change is
+    // unlikely. `check_weights` verifies the result after the weights are written.
     const bool same = mass == state.last_mass || mean - width < frame.bottom;
     const double short_step = std::max(3e-7, 2.0 / frame.size) * width;
     const bool settled = same || std::fabs(state.level - old) <= short_step;
-    search.phase = settled ? Phase::fill : Phase::search;
+    search.phase = settled ? Phase::write : Phase::search;
     state.last_mass = mass;
 }
 

@@ -1,12 +1,19 @@
-// The divergences, one small class each. This is the only file of the core that lists them.
+// The divergences, one small class each. No other file of the core lists them.
 //
-//     phi(s)    φ(s) for s > 0, to the last digits
-//     bend(s)   1/φ''(s): how fast s follows its tilt t = φ'(s)
+//     phi(s)                 φ(s) for s > 0
+//     inverse_curvature(s)   1/φ''(s) = ds/dt, where t = φ'(s)
 //
-// Divergences that are solved as curves (curve.hpp) also know
+// Divergences that curve.hpp solves also have
 //
-//     tilt(s)   x = φ'(s) − origin
-//     at(x)     s, ds/dt and φ(s) at t = origin + x, written so that loops vectorise
+//     slope(s)               x = φ'(s) − origin
+//     at(x)                  s, ds/dt and φ(s) at t = origin + x
+//
+// Divergences that refine.hpp handles have
+//
+//     near_one(t, x)         s, s − 1, ds/dt and φ(s) at t = φ'(s) = origin + x; s − 1 and φ(s)
+//                            keep their relative precision where s is next to 1
+//
+// `at` and `near_one` have no branches, so loops over them vectorise.
 #pragma once
 
 #include <cmath>
@@ -19,6 +26,7 @@
 
 namespace drolearn {
 
+// From reverse_kl on, curve.hpp solves them.
 enum class Family {
     chi2,
     kl,
@@ -31,22 +39,21 @@ enum class Family {
     custom,
 };
 
-// A divergence.
 struct Divergence {
     Family family = Family::chi2;
     double parameter = 0;  // the power k of Cressie-Read, the level of CVaR
-    // Where the tilt is measured from: t = origin + x. It is the slope of φ at infinity where
-    // that is finite (or the slope at zero for steep powers), so that x keeps its relative
-    // precision where s is very large (or very small).
+    // t is stored as x = t − origin. The origin is the slope of φ at infinity if that is finite (or
+    // the slope at zero for k ≥ 1.5), so x keeps its relative precision where s is very large (or
+    // very small).
     double origin = 0;
-    double phi_zero = 0;    // φ(0)
-    double curvature = 1;   // φ''(1), or 1 where it is unknown
-    bool straight = false;  // whether φ has straight pieces
-    // The user's own φ. Solvers take φ'(1) for zero: s − 1 times any number changes no D.
+    double phi_zero = 0;             // φ(0)
+    double curvature = 1;            // φ''(1), or 1 if unknown
+    bool has_linear_pieces = false;  // whether φ is linear on some interval
+    // Custom φ only. Adding a multiple of s − 1 to φ changes no D, so solvers use φ with the linear
+    // term slope_one · (s − 1) subtracted, where slope_one = φ'(1).
     double slope_one = 0;
-    Function phi, dphi, inverse;
+    ArrayFunction phi, dphi, inverse;
 
-    // Solved by methods of their own; all others are curves with two multipliers.
     bool is_curve() const { return family >= Family::reverse_kl; }
     bool is_quantile() const { return family == Family::total_variation || family == Family::cvar; }
 };
@@ -65,45 +72,65 @@ inline constexpr std::pair<std::string_view, Family> families[] = {
 
 namespace TARGET {
 
-// A point of a curve.
 struct CurvePoint {
     double s, ds, phi;
 };
 
+struct NearPoint {
+    double s, excess, ds, phi;  // excess = s − 1
+};
+
+// φ = (s − 1)², φ' = 2 (s − 1).
 struct ChiSquare {
     explicit ChiSquare(const Divergence&) {}
     double phi(double s) const { return (s - 1.0) * (s - 1.0); }
-    double bend(double) const { return 0.5; }
+    double inverse_curvature(double) const { return 0.5; }
+    PER_NUMBER NearPoint near_one(double t, double) const {
+        const bool positive = t > -2.0;
+        const double excess = select(positive, 0.5 * t, -1.0);
+        return {1.0 + excess, excess, select(positive, 0.5, 0.0), excess * excess};
+    }
 };
 
+// φ = s log s − s + 1, φ' = log s.
 struct KullbackLeibler {
     explicit KullbackLeibler(const Divergence&) {}
     double phi(double s) const { return s * std::log(s) - s + 1.0; }
-    double bend(double s) const { return s; }
+    double inverse_curvature(double s) const { return s; }
+    PER_NUMBER NearPoint near_one(double t, double) const {
+        const double s = fast_exp(t);
+        const Expm1 e = expm1_parts(t);
+        // φ = s t − (s − 1) = (s − 1) t − (s − 1 − t)
+        return {s, e.expm1, s, e.expm1 * t - e.minus_x};
+    }
 };
 
 struct TotalVariation {
     explicit TotalVariation(const Divergence&) {}
     double phi(double s) const { return 0.5 * std::fabs(s - 1.0); }
-    double bend(double) const { return 0.0; }
+    double inverse_curvature(double) const { return 0.0; }
 };
 
 struct ConditionalValueAtRisk {
     double level;
     explicit ConditionalValueAtRisk(const Divergence& divergence) : level(divergence.parameter) {}
     double phi(double s) const { return s <= 1.0 / level ? 0.0 : infinity; }
-    double bend(double) const { return 0.0; }
+    double inverse_curvature(double) const { return 0.0; }
 };
 
 // φ = s − 1 − log s, φ' = 1 − 1/s.
 struct ReverseKL {
     explicit ReverseKL(const Divergence&) {}
     double phi(double s) const { return s - 1.0 - std::log(s); }
-    double bend(double s) const { return s * s; }
-    double tilt(double s) const { return -1.0 / s; }
+    double inverse_curvature(double s) const { return s * s; }
+    double slope(double s) const { return -1.0 / s; }
     PER_NUMBER CurvePoint at(double x) const {
         const double s = -1.0 / x;
         return {s, s * s, s - 1.0 + fast_log(-x)};
+    }
+    PER_NUMBER NearPoint near_one(double t, double x) const {
+        const double s = 1.0 / select(t < 0.5, 1.0 - t, -x), excess = t * s;
+        return {s, excess, s * s, log1p_parts(excess, s).x_minus};
     }
 };
 
@@ -114,36 +141,51 @@ struct Hellinger {
         const double q = std::sqrt(s) - 1.0;
         return 0.5 * q * q;
     }
-    double bend(double s) const { return 4.0 * s * std::sqrt(s); }
-    double tilt(double s) const { return -0.5 / std::sqrt(s); }
+    double inverse_curvature(double s) const { return 4.0 * s * std::sqrt(s); }
+    double slope(double s) const { return -0.5 / std::sqrt(s); }
     PER_NUMBER CurvePoint at(double x) const {
         const double q = -0.5 / x;
         return {q * q, 4.0 * q * q * q, 0.5 * (q - 1.0) * (q - 1.0)};
     }
+    PER_NUMBER NearPoint near_one(double t, double x) const {
+        const double root = 1.0 / select(t < 0.25, 1.0 - 2.0 * t, -2.0 * x);
+        const double q = 2.0 * t * root;  // √s − 1
+        return {root * root, q * (2.0 + q), 4.0 * root * root * root, 0.5 * q * q};
+    }
 };
 
-// φ = ½ (s log s − (1 + s) log((1 + s)/2)), φ' = ½ log 2s/(1 + s).
+// φ = ½ (s log s − (1 + s) log((1 + s)/2)), φ' = ½ log(2s/(1 + s)).
 struct JensenShannon {
     double origin;
     explicit JensenShannon(const Divergence& divergence) : origin(divergence.origin) {}
     double phi(double s) const {
         return 0.5 * (s * std::log(s) - (1.0 + s) * std::log(0.5 * (1.0 + s)));
     }
-    double bend(double s) const { return 2.0 * s * (1.0 + s); }
-    double tilt(double s) const { return -0.5 * std::log1p(1.0 / s); }
+    double inverse_curvature(double s) const { return 2.0 * s * (1.0 + s); }
+    double slope(double s) const { return -0.5 * std::log1p(1.0 / s); }
     PER_NUMBER CurvePoint at(double x) const {
-        const auto [scale, rest] = exp_parts(2.0 * x);
-        const double s = (scale + scale * rest) / -(scale * rest + (scale - 1.0));
-        // φ(s) = s t − ½ log((1 + s)/2), as log(2s/(1 + s)) = 2t
+        const ExpParts e = exp_parts(2.0 * x);
+        const double s = (e.scale + e.scale * e.expm1) / -(e.scale * e.expm1 + (e.scale - 1.0));
+        // φ = s t − ½ log((1 + s)/2), as log(2s/(1 + s)) = 2t
         return {s, 2.0 * s * (1.0 + s), s * (origin + x) - 0.5 * fast_log(0.5 + 0.5 * s)};
+    }
+    PER_NUMBER NearPoint near_one(double t, double x) const {
+        // With m = e^(2t) − 1 and y = (s − 1)/2 = m/(1 − m):
+        // φ = 2 y t − ½ m y − ½ (m − 2t) + ½ (y − log(1 + y)).
+        const Expm1 m = expm1_parts(2.0 * t);
+        const double one_minus_m = select(t < 0.15, 1.0 - m.expm1, -2.0 * fast_expm1(2.0 * x));
+        const double y = m.expm1 / one_minus_m, s = fast_exp(2.0 * t) / one_minus_m;
+        const double log = log1p_parts(y, 1.0 + y).x_minus;
+        const double phi = 2.0 * y * t - 0.5 * (m.expm1 * y + m.minus_x - log);
+        return {s, 2.0 * y, 2.0 * s * (1.0 + s), phi};
     }
 };
 
 // φ = (sᵏ − k s + k − 1)/(k (k − 1)), φ' = (s^(k−1) − 1)/(k − 1).
 //
-// Next to k = 1 the tilt is measured from zero, and s^(k−1) = 1 + (k − 1) x; elsewhere it is
-// measured from the pole or zero of s, and s^(k−1) = (k − 1) x. Up to k = ½, φ is written such that
-// it is exact next to k = 0, above that such that it is exact next to k = 1.
+// For |k − 1| < ½ the origin is zero and s^(k−1) = 1 + (k − 1) x. For other k the origin is the t
+// at which s is infinite or zero, and s^(k−1) = (k − 1) x. The formula of φ for k ≤ ½ is exact next
+// to k = 0, that for k > ½ is exact next to k = 1.
 enum class Powers { next_to_one, above_half, up_to_half };
 
 template <Powers powers>
@@ -159,8 +201,8 @@ struct CressieRead {
         const double t = std::expm1((k - 1.0) * std::log(s)) / (k - 1.0);
         return (1.0 - s + s * t) / k;
     }
-    double bend(double s) const { return std::pow(s, 2.0 - k); }
-    double tilt(double s) const {
+    double inverse_curvature(double s) const { return std::pow(s, 2.0 - k); }
+    double slope(double s) const {
         if (origin == 0.0) return std::expm1((k - 1.0) * std::log(s)) / (k - 1.0);
         return std::pow(s, k - 1.0) / (k - 1.0);
     }
@@ -170,7 +212,7 @@ struct CressieRead {
         const bool positive = base > 1e-300;
         const double safe = select(positive, base, 1.0);
         double log = fast_log(safe);
-        if (powers == Powers::next_to_one) {  // makes up for the rounding of 1 + step
+        if (powers == Powers::next_to_one) {  // corrects the rounding of 1 + step
             const double rounded = safe - 1.0;
             log *= select(rounded != 0.0, step / rounded, 1.0);
         }
@@ -185,21 +227,44 @@ struct CressieRead {
         return {select(positive, s, 0.0), select(positive, s / safe, 0.0),
                 select(positive, value, phi_zero)};
     }
+    PER_NUMBER NearPoint near_one(double t, double x) const {
+        const double step = (k - 1.0) * t;
+        double base = 1.0 + step;  // s^(k−1)
+        if (powers != Powers::next_to_one)
+            base = select(std::fabs(step) < 0.5, base, (k - 1.0) * x);
+        const bool positive = base > 1e-300;
+        const double safe = select(positive, base, 1.0);
+        const Log1p power = log1p_parts(select(positive, step, 0.0), safe);
+        double log = power.log1p * per_power;  // log s
+        log = select(log > 700.0, 700.0, log);
+        const Expm1 e = expm1_parts(log);
+        const double s = fast_exp(log);
+        double value;
+        if (powers == Powers::up_to_half) {
+            // φ = ((sᵏ − 1)/k − (s − 1))/(k − 1); the terms log s of both cancel
+            value = (expm1_parts(k * log).minus_x * per_k - e.minus_x) * per_power;
+        } else {
+            // φ = ((s − 1) t − (s − 1 − t))/k, s − 1 − t = (s − 1 − log s) − (t − log s)
+            value = (e.expm1 * t - (e.minus_x - power.x_minus * per_power)) * per_k;
+        }
+        return {select(positive, s, 0.0), select(positive, e.expm1, -1.0),
+                select(positive, s / safe, 0.0), select(positive, value, phi_zero)};
+    }
 };
 
-// The user's own φ: functions of arrays, called on many losses at once (curve.hpp). The single
-// values here are for the few that a search asks for; NaN stands for a function that raised.
+// A user's φ. custom.hpp calls its functions on arrays; the scalar calls here are for the few
+// single values that a search needs. NaN means that the function raised an exception.
 struct Custom {
     const Divergence& divergence;
-    explicit Custom(const Divergence& own) : divergence(own) {}
-    static double call(const Function& f, double x) {
+    explicit Custom(const Divergence& custom) : divergence(custom) {}
+    static double call(const ArrayFunction& f, double x) {
         double y = 0.0;
         return f(&x, &y, 1) ? y : std::nan("");
     }
     double phi(double s) const {
         return call(divergence.phi, s) - divergence.slope_one * (s - 1.0);
     }
-    double tilt(double s) const {
+    double slope(double s) const {
         return call(divergence.dphi, s) - divergence.slope_one - divergence.origin;
     }
 };

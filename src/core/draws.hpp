@@ -1,6 +1,6 @@
-// Draws: rows without replacement, and signed blocks of them.
+// Draws: rows without replacement, and blocks of them with signed coefficients.
 //
-// A correction of level k draws n_k rows and splits them into two parts of n_(k−1) = ⌊n_k/2⌋:
+// A correction of level k draws n_k rows and splits them into two halves of n_(k−1) = ⌊n_k/2⌋ rows:
 //
 //     Δ_k = ∇R̂(all) − ½ (∇R̂(left) + ∇R̂(right)),  drawn with probability q_k,  weighted by 1/q_k.
 #pragma once
@@ -23,13 +23,13 @@ inline double block_radius(const Plan& plan, int64_t size) {
     return plan.rho + plan.inflation * std::pow(left, 0.5 * (1.0 - plan.delta));
 }
 
-// Level and number of rows of a draw, and how many of them are its base block.
+// The level of a draw, its number of rows, and the number of rows in its base block.
 struct Choice {
     size_t level;
     int64_t count, base;
 };
 
-// What to draw at step t.
+// Chooses what to draw at step t.
 inline Choice choose(const BitGenerator& rng, const Plan& plan, double t) {
     if (plan.kind == DrawKind::full) return {0, plan.n, plan.n};
     if (plan.kind != DrawKind::multilevel) {
@@ -51,10 +51,10 @@ inline Choice choose(const BitGenerator& rng, const Plan& plan, double t) {
     return {0, base, base};
 }
 
-// Draws different rows of n in random order, in time proportional to their number.
+// Draws `count` of n rows without replacement in random order, in O(count) time.
 //
-// The first steps of a shuffle of 0 … n−1, of which only the places that changed are kept: in a
-// hash table, or where the draw is a good part of all rows, in an array.
+// These are the first steps of a Fisher-Yates shuffle of 0 … n − 1. Only the changed places are
+// stored, in a hash table; draws of at least n/8 rows use an array instead.
 class Shuffle {
   public:
     void draw(const BitGenerator& rng, int64_t n, int64_t count, int64_t* out) {
@@ -68,7 +68,7 @@ class Shuffle {
             }
             return;
         }
-        size_t capacity = 4;  // a power of two, at most half of it full
+        size_t capacity = 4;  // a power of two; the table stays at most half full
         while (capacity < 2 * static_cast<size_t>(count)) capacity *= 2;
         keys_.assign(capacity, -1);
         values_.resize(capacity);
@@ -89,7 +89,7 @@ class Shuffle {
         return std::min(j, n - 1);
     }
 
-    // Where a key is, or belongs, in a hash table with open addresses.
+    // The slot of a key in a hash table with open addressing.
     size_t slot(int64_t key) const {
         size_t at = (static_cast<uint64_t>(key) * 0x9E3779B97F4A7C15u >> 32) & mask_;
         while (keys_[at] != key && keys_[at] >= 0) at = (at + 1) & mask_;
@@ -110,8 +110,8 @@ struct Blocks {
                           radius};
     }
 
-    // The blocks of a correction: all its rows, then the two parts of them. With an odd number of
-    // rows the last is in neither part.
+    // Adds the blocks of a correction: all its rows, then its two halves. If the number of rows is
+    // odd, the last row is in neither half.
     void add_correction(const Plan& plan, size_t level, int64_t start, double weight) {
         const int64_t size = plan.sizes[level], half = plan.sizes[level - 1];
         add(start, start + size, weight, block_radius(plan, size));
@@ -120,7 +120,7 @@ struct Blocks {
     }
 };
 
-// Draws the rows of a choice; `rows` has room for them.
+// Draws the rows of a choice into `rows`.
 inline Blocks place(const BitGenerator& rng, const Plan& plan, const Choice& choice,
                     Shuffle& shuffle, int64_t* rows) {
     Blocks blocks;
@@ -138,7 +138,7 @@ inline Blocks place(const BitGenerator& rng, const Plan& plan, const Choice& cho
     return blocks;
 }
 
-// The base block alone (level 0), or a correction alone, not divided by its probability.
+// Draws the base block alone (level 0) or a correction alone, not divided by its probability.
 inline Blocks place_level(const BitGenerator& rng, const Plan& plan, size_t level, int64_t* rows) {
     Blocks blocks;
     Shuffle shuffle;
@@ -152,21 +152,22 @@ inline Blocks place_level(const BitGenerator& rng, const Plan& plan, size_t leve
     return blocks;
 }
 
-// Σ over blocks of coefficient × worst-case weights; `scratch` has room for the largest block.
+// Σ over blocks of coefficient × worst-case weights; `scratch` has the size of the largest block.
 //
-// A block without any base weight counts as zero: what it stands for may be any function of its
-// rows, as long as each level uses the same.
+// Blocks whose base weights are all zero count as zero. The estimator stays unbiased because every
+// level treats such a block in the same way.
 inline Status signed_weights(const Divergence& divergence, const Losses& losses,
                              const Block* blocks, size_t number, double* out, double* scratch,
                              Workers& workers) {
     std::fill(out, out + losses.n, 0.0);
     for (size_t k = 0; k < number; ++k) {
         const Block& block = blocks[k];
-        const Losses own = losses.part(block.start, block.stop);
-        if (own.b && std::all_of(own.b, own.b + own.n, [](double b) { return b == 0.0; })) continue;
-        const Answer answer = solve(divergence, block.radius, own, scratch, workers);
+        const Losses part = losses.part(block.start, block.stop);
+        const auto is_zero = [](double b) { return b == 0.0; };
+        if (part.b && std::all_of(part.b, part.b + part.n, is_zero)) continue;
+        const Answer answer = solve(divergence, block.radius, part, scratch, workers);
         if (answer.status != Status::ok) return answer.status;
-        for (size_t i = 0; i < own.n; ++i) out[block.start + i] += block.coefficient * scratch[i];
+        for (size_t i = 0; i < part.n; ++i) out[block.start + i] += block.coefficient * scratch[i];
     }
     return Status::ok;
 }

@@ -1,6 +1,8 @@
-// exp, expm1, log and log1p written with additions, products and shifts only, so that loops over
-// them vectorise (the C library's functions do not). Each is good to about one unit in the last
-// place. The polynomials are Chebyshev fits; the remainders are below 2e-17.
+// exp, expm1, log, log1p, and the differences eˣ − 1 − x and x − log(1 + x).
+//
+// They use only additions, products and shifts, so loops over them vectorise; the functions of the
+// C library do not. exp, expm1, log and log1p are accurate to about one unit in the last place. The
+// polynomials are Chebyshev fits with remainders below 2e-17.
 #pragma once
 
 #include <bit>
@@ -10,7 +12,7 @@
 
 namespace drolearn::TARGET {
 
-// condition ? yes : no, without a branch: compilers turn some choices between values into jumps,
+// condition ? yes : no, without a branch. Compilers turn some conditional expressions into jumps,
 // and loops with jumps do not vectorise.
 PER_NUMBER double select(bool condition, double yes, double no) {
     const uint64_t mask = -static_cast<uint64_t>(condition);
@@ -18,18 +20,18 @@ PER_NUMBER double select(bool condition, double yes, double no) {
                                  (std::bit_cast<uint64_t>(no) & ~mask));
 }
 
-// 1.5·2⁵²: added to a number of moderate size, it leaves the nearest integer in the low bits.
+// 1.5·2⁵². Adding it to a number below 2⁵¹ in size leaves the nearest integer in the low bits.
 inline constexpr double shifter = 6755399441055744.0;
-// log 2 in two parts, the first with trailing zeros, so that n·log2_high is exact.
+// log 2 in two parts. The first ends in zero bits, so n·log2_high is exact.
 inline constexpr double log2_high = 0.693147180369123816490;
 inline constexpr double log2_low = 1.90821492927058770002e-10;
 
-// e^x = scale (1 + rest).
+// eˣ = scale (1 + expm1), where scale = 2ⁿ and expm1 = eʳ − 1 = r + tail.
 struct ExpParts {
-    double scale, rest;
+    double scale, expm1, tail;
 };
 
-// n = round(x/log 2), r = x − n log 2, e^r by its polynomial, for x ≤ 709. Below −708.7, n is −1023
+// n = round(x/log 2), r = x − n log 2, eʳ by its polynomial, for x ≤ 709. Below −708.7, n is −1023
 // and the bits of 2ⁿ are those of zero.
 PER_NUMBER ExpParts exp_parts(double x) {
     const double y = select(x < -709.09, -709.09, x);
@@ -47,31 +49,36 @@ PER_NUMBER ExpParts exp_parts(double x) {
     p = p * r + 0.16666666666666669;
     p = p * r + 0.5;
     const uint64_t bits = std::bit_cast<uint64_t>(1.0) + (std::bit_cast<uint64_t>(shifted) << 52);
-    return {std::bit_cast<double>(bits), p * r * r + r};
+    return {std::bit_cast<double>(bits), p * r * r + r, p * r * r};
 }
 
-// e^x for x ≤ 709; zero below −708.7.
+// eˣ for x ≤ 709; zero below −708.7.
 PER_NUMBER double fast_exp(double x) {
-    const auto [scale, rest] = exp_parts(x);
-    return scale + scale * rest;
+    const ExpParts e = exp_parts(x);
+    return e.scale + e.scale * e.expm1;
 }
 
-// e^x − 1 for x ≤ 709, with all its digits next to zero.
+// eˣ − 1 for x ≤ 709, accurate next to zero.
 PER_NUMBER double fast_expm1(double x) {
-    const auto [scale, rest] = exp_parts(x);
-    return scale * rest + (scale - 1.0);
+    const ExpParts e = exp_parts(x);
+    return e.scale * e.expm1 + (e.scale - 1.0);
 }
 
-// log x for x ≥ 2.3e-308: x = 2ⁿ m with √½ ≤ m ≤ √2, and log m = 2 artanh(q), q = (m − 1)/(m + 1).
-PER_NUMBER double fast_log(double x) {
-    // Shifted up by 1024, the exponent is not negative: logical shifts vectorise, others do not.
-    const uint64_t bits = std::bit_cast<uint64_t>(x);
-    const uint64_t n = (bits - 0x3FE6A09E667F3BCD + (uint64_t{1024} << 52)) >> 52;
-    const double m = std::bit_cast<double>(bits - ((n - 1024) << 52));
-    // n − 1024 as a double, read off the low bits of the shifter.
-    const double k = std::bit_cast<double>(n + 0x4338000000000000) - (shifter + 1024.0);
-    const double f = m - 1.0;
-    const double q = f / (m + 1.0);
+// expm1 = eˣ − 1 and minus_x = eˣ − 1 − x, both with small relative error for every x ≤ 709.
+struct Expm1 {
+    double expm1, minus_x;
+};
+
+PER_NUMBER Expm1 expm1_parts(double x) {
+    const ExpParts e = exp_parts(x);
+    const double expm1 = e.scale * e.expm1 + (e.scale - 1.0);
+    // For |x| < ½ log 2, n = 0 and r = x, so the difference is the tail of the polynomial.
+    return {expm1, select(e.scale == 1.0, e.tail, expm1 - x)};
+}
+
+// log m for √½ ≤ m ≤ √2 with f = m − 1: log m = 2 artanh q, q = f/(2 + f). This is f − log m.
+PER_NUMBER double minus_log_near_one(double f, double m_plus_one) {
+    const double q = f / m_plus_one;
     const double w = q * q;
     double p = 0.14616585424888623;
     p = p * w + 0.15331710618210773;
@@ -80,11 +87,37 @@ PER_NUMBER double fast_log(double x) {
     p = p * w + 0.2857142862600327;
     p = p * w + 0.39999999999899444;
     p = p * w + 0.666666666666667;
-    // 2q = f − q f: the leading term f is exact.
-    return k * log2_high + (f - q * (f - w * p) + k * log2_low);
+    return q * (f - w * p);  // 2q = f − q f
 }
 
-// log(1 + e) = 2 artanh(e/(2 + e)) for 0 ≤ e ≤ 1: no range to reduce.
+// log x for x ≥ 2.3e-308: x = 2ⁿ m with √½ ≤ m ≤ √2.
+PER_NUMBER double fast_log(double x) {
+    // The exponent plus 1024 is not negative: logical shifts vectorise, arithmetic ones do not.
+    const uint64_t bits = std::bit_cast<uint64_t>(x);
+    const uint64_t n = (bits - 0x3FE6A09E667F3BCD + (uint64_t{1024} << 52)) >> 52;
+    const double m = std::bit_cast<double>(bits - ((n - 1024) << 52));
+    // n − 1024 as a double, from the low bits of the shifter.
+    const double k = std::bit_cast<double>(n + 0x4338000000000000) - (shifter + 1024.0);
+    const double f = m - 1.0;
+    // The leading term f is exact.
+    return k * log2_high + (f - minus_log_near_one(f, m + 1.0) + k * log2_low);
+}
+
+// log1p = log(1 + x) and x_minus = x − log(1 + x), both with small relative error, for x > −1. The
+// caller passes 1 + x too, which it may know more accurately than x where x is next to −1.
+struct Log1p {
+    double log1p, x_minus;
+};
+
+PER_NUMBER Log1p log1p_parts(double x, double one_plus_x) {
+    const bool near_one = (x > -0.29) & (x < 0.41);
+    const double f = select(near_one, x, 0.0);
+    const double x_minus = minus_log_near_one(f, f + 2.0);
+    const double log = fast_log(one_plus_x);
+    return {select(near_one, f - x_minus, log), select(near_one, x_minus, x - log)};
+}
+
+// log(1 + e) = 2 artanh(e/(2 + e)) for 0 ≤ e ≤ 1, without range reduction.
 PER_NUMBER double fast_log1p(double e) {
     const double q = e / (2.0 + e);
     const double w = q * q;

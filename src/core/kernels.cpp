@@ -1,4 +1,4 @@
-// Compiled once for each TARGET.
+// Fills the table of kernels; compiled once for each TARGET.
 #include "kernels.hpp"
 
 #include "inner.hpp"
@@ -97,7 +97,7 @@ const Kernels table = {
                     if constexpr (requires { rows.indptr; }) {
                         return gram(rows, h, scale, out, workers);
                     } else {
-                        return true;  // dense ones are a product of matrices
+                        return true;  // for dense data, Python multiplies matrices
                     }
                 },
                 any);
@@ -142,6 +142,10 @@ const Kernels table = {
                     case Elementary::expm1: out[i] = fast_expm1(x[i]); break;
                     case Elementary::log: out[i] = fast_log(x[i]); break;
                     case Elementary::log1p: out[i] = fast_log1p(x[i]); break;
+                    case Elementary::expm1_minus_x: out[i] = expm1_parts(x[i]).minus_x; break;
+                    case Elementary::x_minus_log1p:
+                        out[i] = log1p_parts(x[i], 1.0 + x[i]).x_minus;
+                        break;
                 }
             }
         },

@@ -1,4 +1,4 @@
-// The table of all kernels, filled once for each kind of processor they are compiled for.
+// The table of all kernels. There is one table for each target that they are compiled for.
 #pragma once
 
 #include <variant>
@@ -18,7 +18,7 @@ using AnyRows =
     std::variant<Dense<float>, Dense<double>, Sparse<float, int32_t>, Sparse<float, int64_t>,
                  Sparse<double, int32_t>, Sparse<double, int64_t>>;
 
-// All that a descent works on.
+// The problem that a descent solves.
 struct Task {
     Objective objective;
     const Plan& plan;
@@ -28,21 +28,21 @@ struct Task {
     Anchor anchor;
 };
 
-// A draw: rows, blocks, and how many of the rows belong to the base block.
+// A draw: rows, blocks, and the number of rows in the base block.
 struct DrawResult {
     std::vector<int64_t> rows;
     std::vector<Block> blocks;
     int64_t base = 0;
 };
 
-// A search that somebody else sweeps for: frame and state, and the radius.
+// A search whose sweeps are run by the caller.
 struct OpenSearch {
     Frame frame;
     Search search;
     double rho;
 };
 
-enum class Elementary { exp, expm1, log, log1p };
+enum class Elementary { exp, expm1, log, log1p, expm1_minus_x, x_minus_log1p };
 
 struct Kernels {
     const char* name;
@@ -60,7 +60,7 @@ struct Kernels {
     // smooth.hpp
     Status (*second_order)(const Divergence&, const Weighted&, const Derivatives&,
                            const SecondOrder&, Inner2&, Workers&);
-    Status (*follow)(const Divergence&, const double* t, size_t n, double cap, const Follower&);
+    Status (*follow)(const Divergence&, const double* t, size_t n, double cap, const InverseSlope&);
 
     // loss.hpp
     Status (*losses_of)(const Loss&, const Scored&, double* z, double* slope, Workers&);
@@ -87,7 +87,7 @@ struct Kernels {
     void (*elementary)(Elementary, const double* x, double* out, size_t n);
 };
 
-// The best table that this processor can run.
+// The fastest table that this processor can run.
 const Kernels& kernels();
 
 // The table that every processor can run.

@@ -1,7 +1,8 @@
-// Losses of single examples: value, slope and second derivative in the score.
+// Losses of single examples: values, slopes and second derivatives with respect to the score.
 //
-// A loss is a function l(x) of the margin x = y f or of the residual x = f − y, or of the scores
-// of all classes. Each class below has l(x), l'(x) and l''(x), written so that loops vectorise.
+// A loss is a function l(x) of the margin x = y f or of the residual x = f − y, or a function of
+// the scores of all classes. Each class below has at(x) = (l(x), l'(x)) and bend(x) = l''(x),
+// written without branches, so loops over them vectorise.
 #pragma once
 
 #include <cmath>
@@ -14,7 +15,7 @@
 
 namespace drolearn {
 
-// Scores f, m for each of n rows, and labels y.
+// Scores f, m per row, and labels y of n rows.
 struct Scored {
     const double* f = nullptr;
     const double* y = nullptr;
@@ -28,12 +29,12 @@ struct ValueSlope {
     double value, slope;
 };
 
-// log(1 + e⁻ˣ), with all digits on both sides.
+// log(1 + e⁻ˣ), accurate for x of both signs.
 struct Logistic {
     explicit Logistic(const Loss&) {}
     PER_NUMBER ValueSlope at(double x) const {
         const double e = fast_exp(-std::fabs(x));
-        const double value = fast_log1p(e) + 0.5 * (std::fabs(x) - x);  // + max(−x, 0)
+        const double value = fast_log1p(e) + select(x < 0.0, -x, 0.0);
         return {value, -select(x > 0.0, e, 1.0) / (1.0 + e)};
     }
     PER_NUMBER double bend(double x) const {
@@ -46,19 +47,19 @@ struct Logistic {
 struct SquaredHinge {
     explicit SquaredHinge(const Loss&) {}
     PER_NUMBER ValueSlope at(double x) const {
-        const double u = select(x < 1.0, 1.0 - x, 0.0);
+        const double u = select(x >= 1.0, 0.0, 1.0 - x);  // NaN stays NaN
         return {u * u, -2.0 * u};
     }
     PER_NUMBER double bend(double x) const { return select(x < 1.0, 2.0, 0.0); }
 };
 
-// 0 from x = 1 on, slope −1 below 1 − width, a parabola in between.
+// 0 for x ≥ 1, slope −1 for x ≤ 1 − width, quadratic in between.
 struct SmoothedHinge {
     double width;
     explicit SmoothedHinge(const Loss& loss) : width(loss.width) {}
     PER_NUMBER ValueSlope at(double x) const {
-        const double u = select(x < 1.0, 1.0 - x, 0.0);
-        const double v = select(u < width, u, width);
+        const double u = select(x >= 1.0, 0.0, 1.0 - x);  // NaN stays NaN
+        const double v = select(u >= width, width, u);
         return {v * v / (2.0 * width) + (u - v), -v / width};
     }
     PER_NUMBER double bend(double x) const {
@@ -73,7 +74,7 @@ struct Squared {
     PER_NUMBER double bend(double) const { return 1.0; }
 };
 
-// ½ x² up to |x| = width, then straight.
+// ½ x² for |x| ≤ width, linear beyond.
 struct Huber {
     double width;
     explicit Huber(const Loss& loss) : width(loss.width) {}
@@ -84,7 +85,7 @@ struct Huber {
     PER_NUMBER double bend(double x) const { return select(std::fabs(x) <= width, 1.0, 0.0); }
 };
 
-// Calls f with the class of a loss that is a function of one number known to the core.
+// Calls f with the class of a built-in loss of one score.
 template <class F>
 void visit_loss(const Loss& loss, F f) {
     switch (loss.kind) {
@@ -97,7 +98,7 @@ void visit_loss(const Loss& loss, F f) {
     }
 }
 
-// log Σ exp f − f_y and its gradient softmax(f) − e_y; y holds the numbers of the classes.
+// log Σ exp f − f_y and its gradient softmax(f) − e_y; y holds class numbers.
 inline void softmax_losses(const Scored& rows, double* z, double* slope) {
     const size_t m = rows.m;
     for (size_t i = 0; i < rows.n; ++i) {
@@ -110,10 +111,10 @@ inline void softmax_losses(const Scored& rows, double* z, double* slope) {
             out[c] = fast_exp(f[c] - top);
             total += out[c];
         }
-        const size_t own = static_cast<size_t>(rows.y[i]);
-        z[i] = std::log(total) + (top - f[own]);
+        const size_t label = static_cast<size_t>(rows.y[i]);
+        z[i] = std::log(total) + (top - f[label]);
         for (size_t c = 0; c < m; ++c) out[c] /= total;
-        out[own] -= 1.0;
+        out[label] -= 1.0;
     }
 }
 
@@ -124,7 +125,7 @@ inline void arguments_of(const Loss& loss, const Scored& rows, double* x) {
     }
 }
 
-// Losses and slopes of some rows; false if a function of the user raised.
+// Losses and slopes of some rows; false if a user's function raised an exception.
 PER_CHUNK inline bool losses_of_rows(const Loss& loss, const Scored& rows, double* z,
                                      double* slope) {
     const double *f = rows.f, *y = rows.y;
@@ -140,18 +141,18 @@ PER_CHUNK inline bool losses_of_rows(const Loss& loss, const Scored& rows, doubl
         for (size_t i = 0; i < n && !loss.residual; ++i) slope[i] *= y[i];
         return true;
     }
-    visit_loss(loss, [&](const auto& own) {
+    visit_loss(loss, [&](const auto& function) {
         if (loss.residual) {
 #pragma omp simd
             for (size_t i = 0; i < n; ++i) {
-                const ValueSlope at = own.at(f[i] - y[i]);
+                const ValueSlope at = function.at(f[i] - y[i]);
                 z[i] = at.value;
                 slope[i] = at.slope;
             }
         } else {
 #pragma omp simd
             for (size_t i = 0; i < n; ++i) {
-                const ValueSlope at = own.at(f[i] * y[i]);
+                const ValueSlope at = function.at(f[i] * y[i]);
                 z[i] = at.value;
                 slope[i] = at.slope * y[i];
             }
@@ -160,11 +161,11 @@ PER_CHUNK inline bool losses_of_rows(const Loss& loss, const Scored& rows, doubl
     return true;
 }
 
-// Second derivatives of the losses of one score; false if a function of the user raised.
+// Second derivatives for losses of one score; false if a user's function raised an exception.
 PER_CHUNK inline bool bends_of_rows(const Loss& loss, const Scored& rows, double* out) {
     const double *f = rows.f, *y = rows.y;
     const size_t n = rows.n;
-    if (loss.kind == LossKind::custom) {  // by differences of the slope
+    if (loss.kind == LossKind::custom) {  // by finite differences of the slope
         std::vector<double> x(n), ends(2 * n), slopes(2 * n);
         arguments_of(loss, rows, x.data());
         for (size_t i = 0; i < n; ++i) {
@@ -179,35 +180,34 @@ PER_CHUNK inline bool bends_of_rows(const Loss& loss, const Scored& rows, double
         }
         return true;
     }
-    visit_loss(loss, [&](const auto& own) {
+    visit_loss(loss, [&](const auto& function) {
         if (loss.residual) {
 #pragma omp simd
-            for (size_t i = 0; i < n; ++i) out[i] = own.bend(f[i] - y[i]);
+            for (size_t i = 0; i < n; ++i) out[i] = function.bend(f[i] - y[i]);
         } else {
 #pragma omp simd
-            for (size_t i = 0; i < n; ++i) out[i] = own.bend(f[i] * y[i]);
+            for (size_t i = 0; i < n; ++i) out[i] = function.bend(f[i] * y[i]);
         }
     });
     return true;
 }
 
-// Calls body(rows, start) for chunks of the rows, by threads unless functions of the user are
-// called, which get many chunks at once.
+// Calls body(rows, start) for chunks of the rows. Custom losses run in one thread and get many
+// chunks per call.
 template <class Body>
 Status over_rows(const Loss& loss, const Scored& rows, Workers& workers, Body body) {
     const bool custom = loss.kind == LossKind::custom;
     const size_t step = custom ? 16 * chunk_size : chunk_size;
-    bool fine = true;
+    bool raised = false;  // by a user's function
     const auto task = [&](size_t k) {
         const size_t start = k * step, count = std::min(step, rows.n - start);
-        if (fine && !body(Scored{rows.f + start * rows.m, rows.y + start, count, rows.m}, start)) {
-            fine = false;
-        }
+        const Scored part{rows.f + start * rows.m, rows.y + start, count, rows.m};
+        if (!raised && !body(part, start)) raised = true;
     };
-    Workers alone;
+    Workers one_thread;
     const size_t tasks = (rows.n + step - 1) / step;
-    if (!(custom ? alone : workers).run(tasks, task)) return Status::interrupted;
-    return fine ? Status::ok : Status::callback_failed;
+    if (!(custom ? one_thread : workers).run(tasks, task)) return Status::interrupted;
+    return raised ? Status::callback_failed : Status::ok;
 }
 
 inline Status losses_of(const Loss& loss, const Scored& rows, double* z, double* slope,

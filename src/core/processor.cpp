@@ -1,4 +1,4 @@
-// Which of the compiled tables of kernels to use.
+// Selects the table of kernels for the processor.
 #include "kernels.hpp"
 
 #if defined(DROLEARN_AVX2)
@@ -32,17 +32,17 @@ struct Registers {
 Registers cpuid(unsigned leaf) {
     Registers r;
 #if defined(_MSC_VER) && !defined(__clang__)
-    int found[4];
-    __cpuidex(found, static_cast<int>(leaf), 0);
-    r = {unsigned(found[0]), unsigned(found[1]), unsigned(found[2]), unsigned(found[3])};
+    int v[4];
+    __cpuidex(v, static_cast<int>(leaf), 0);
+    r = {unsigned(v[0]), unsigned(v[1]), unsigned(v[2]), unsigned(v[3])};
 #else
     __get_cpuid_count(leaf, 0, &r.eax, &r.ebx, &r.ecx, &r.edx);
 #endif
     return r;
 }
 
-// The state that the system saves for each thread: wide registers count only if it does so for
-// them (bits 1 and 2).
+// The registers that the operating system saves for each thread. AVX2 can be used only if bits 1
+// and 2 (XMM and YMM) are set.
 unsigned long long saved_state() {
 #if defined(_MSC_VER) && !defined(__clang__)
     return _xgetbv(0);

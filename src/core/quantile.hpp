@@ -1,7 +1,8 @@
-// Total variation and CVaR: the weights change at one loss, the pivot, which is a quantile.
+// Total variation and CVaR. The solution is determined by one loss, the pivot, which is a quantile.
 //
-// Total variation moves mass ρ from the smallest losses to the largest; CVaR keeps the largest
-// losses up to a share of `level`. At the pivot, a share `keep` of the weight is left.
+// Total variation moves mass ρ from the smallest losses to the largest: p = 0 below the pivot and
+// p = w above it. CVaR keeps the largest losses: p = 0 below the pivot and p = w/level above it. At
+// the pivot p = keep · w.
 #pragma once
 
 #include <bit>
@@ -33,8 +34,8 @@ PER_CHUNK PivotSums pivot_sums(Chunk<Weights> chunk, Frame frame, double pivot) 
 }
 
 template <class Weights>
-PER_CHUNK FillSums fill_quantile(Chunk<Weights> chunk, const Ball& ball, const Search& search,
-                                 double* out) {
+PER_CHUNK WriteSums write_quantile(Chunk<Weights> chunk, const Ball& ball, const Search& search,
+                                   double* out) {
     const Frame frame = ball.frame;
     const double pivot = search.quantile.pivot;
     double keep = search.quantile.keep, high, top;
@@ -63,13 +64,14 @@ PER_CHUNK FillSums fill_quantile(Chunk<Weights> chunk, const Ball& ball, const S
         out[i] = p;
         mass += p;
         first += p * d;
-        divergence += w * std::fabs(s - 1.0);
+        divergence += std::fabs(p - w);
         dual += w * select(d > pivot, d - pivot, 0.0);
     }
     return {mass, first, 0.5 * divergence, dual};
 }
 
-// Closes in on the loss at which the target mass lies below (or above).
+// Moves the pivot towards the loss with the target mass below it (total variation) or above it
+// (CVaR).
 inline void advance_quantile(const Ball& ball, Search& search) {
     QuantileState& state = search.quantile;
     const PivotSums& sums = search.sums.pivot;
@@ -80,7 +82,7 @@ inline void advance_quantile(const Ball& ball, Search& search) {
     const double target = variation ? rho : 1.0 - level;
     bool too_high = variation ? below > rho : above + equal < level;
     bool too_low = variation ? below + equal < rho : above > level;
-    // Rounding of the masses can leave nothing on the side that should be searched.
+    // By rounding of the masses there may be no loss on the side to be searched.
     if ((too_high && sums.under == -infinity) || (too_low && sums.over == infinity)) {
         too_high = too_low = false;
     }
@@ -90,7 +92,7 @@ inline void advance_quantile(const Ball& ball, Search& search) {
             share = variation ? (below + equal - rho) / equal : (level - above) / (equal * level);
         }
         state.keep = std::clamp(share, 0.0, variation ? 1.0 : 1.0 / level);
-        search.phase = Phase::fill;
+        search.phase = Phase::write;
         return;
     }
     if (too_high) {
@@ -103,8 +105,8 @@ inline void advance_quantile(const Ball& ball, Search& search) {
     const double low = state.low, high = state.high;
     const int64_t turn = search.rounds % 4;
     double pivot;
-    if (turn == 3) {  // halve the doubles in between: at most 64 times
-        // 0 − x, not −x: the bits of −0 are not those of 0.
+    if (turn == 3) {  // halve the number of doubles in between, which ends after 64 halvings
+        // 0 − x instead of −x: −0 and 0 have different bits.
         const uint64_t middle =
             (std::bit_cast<uint64_t>(0.0 - low) + std::bit_cast<uint64_t>(0.0 - high)) >> 1;
         pivot = -std::bit_cast<double>(middle);

@@ -1,6 +1,6 @@
-// Passes over rows of data: dense in any order or compressed sparse, 32 or 64 bits.
+// Passes over rows of data: dense in any memory order or CSR, float32 or float64.
 //
-// θ holds m rows of d + 1 numbers, one row for each score; the last number is the intercept.
+// θ has one row of d + 1 numbers for each of m scores; the last number is the intercept.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace drolearn {
 
-// Sum, sum of squares and largest size of each column.
+// Sum, sum of squares and largest absolute value of each column.
 struct ColumnMoments {
     double* total = nullptr;
     double* square = nullptr;
     double* largest = nullptr;
 };
 
-// Some rows by their numbers, with base weights of all rows or a null pointer.
+// A list of row numbers, and the base weights of all rows (null for equal weights).
 struct SomeRows {
     const int64_t* rows = nullptr;
     size_t count = 0;
@@ -40,7 +40,7 @@ struct Columns {
     const double* scale = nullptr;
 };
 
-// Row weights p (or a null pointer for ones) and slopes, m for each row: u = p · slope.
+// u = p · slope: row weights p (null for ones) and slopes, m per row.
 struct RowFactors {
     const double* p = nullptr;
     const double* slope = nullptr;
@@ -49,7 +49,7 @@ struct RowFactors {
 
 namespace TARGET {
 
-// Asks for the cache line at an address, which will be read soon.
+// Prefetches the cache line at an address.
 inline void prefetch(const void* address) {
 #if defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(address);
@@ -63,6 +63,7 @@ inline void prefetch_range(const void* start, size_t bytes) {
     for (size_t k = 0; k < bytes; k += 64) prefetch(at + k);
 }
 
+// Whether columns are closer together in memory than rows.
 template <class T>
 bool by_columns(const Dense<T>& X) {
     return X.column_stride != 1 && std::abs(X.row_stride) < std::abs(X.column_stride);
@@ -105,7 +106,7 @@ template <class T, class I>
 double row_score(const Sparse<T, I>& X, size_t i, const double* theta) {
     const auto first = static_cast<size_t>(X.indptr[i]),
                last = static_cast<size_t>(X.indptr[i + 1]);
-    double even = 0.0, odd = 0.0;  // two sums, as one would wait for itself
+    double even = 0.0, odd = 0.0;  // two sums: additions to one would wait for each other
     size_t a = first;
     for (; a + 1 < last; a += 2) {
         even += static_cast<double>(X.data[a]) * theta[static_cast<size_t>(X.indices[a])];
@@ -140,7 +141,7 @@ void add_row(const Sparse<T, I>& X, size_t i, double u, double* g) {
     g[X.d] += u;
 }
 
-// Calls f(column, value) for the numbers of row i; zeros of sparse rows are left out.
+// Calls f(column, value) for each stored number of row i.
 template <class T, class F>
 PER_NUMBER void each_number(const Dense<T>& X, size_t i, F f) {
     const T* x = X.data + static_cast<ptrdiff_t>(i) * X.row_stride;
@@ -158,7 +159,7 @@ PER_NUMBER void each_number(const Sparse<T, I>& X, size_t i, F f) {
     }
 }
 
-// g += Σ v x over up to four rows: each number of g is loaded and stored once for all of them.
+// g += Σ v x over up to four rows. Each element of g is loaded and stored once for all four.
 template <class T>
 void add_four(const T* const x[4], const double v[4], size_t count, size_t d, double* g) {
     if (count == 4) {
@@ -173,29 +174,29 @@ void add_four(const T* const x[4], const double v[4], size_t count, size_t d, do
     }
     for (size_t k = 0; k < count; ++k) {
         const T* a = x[k];
-        const double own = v[k];
+        const double factor = v[k];
 #pragma omp simd
-        for (size_t j = 0; j < d; ++j) g[j] += own * static_cast<double>(a[j]);
+        for (size_t j = 0; j < d; ++j) g[j] += factor * static_cast<double>(a[j]);
     }
 }
 
-// g += Σ u (x, 1) over rows `row(0)` … `row(count − 1)`; those with u = 0 are left out. `stride` is
-// from one u to the next.
+// g += Σ u (x, 1) over rows row(0) … row(count − 1). Rows with u = 0 are skipped. The u of row i is
+// u[i · stride].
 template <class T, class Row>
 void add_rows(const Dense<T>& X, size_t count, Row row, const double* u, size_t stride, double* g) {
     const T* x[4];
     double v[4], total = 0.0;
     size_t waiting = 0;
     for (size_t i = 0; i < count; ++i) {
-        const double own = u[i * stride];
-        if (own == 0.0) continue;
+        const double factor = u[i * stride];
+        if (factor == 0.0) continue;
         if (X.column_stride != 1) {
-            add_row(X, row(i), own, g);
+            add_row(X, row(i), factor, g);
             continue;
         }
         x[waiting] = X.data + static_cast<ptrdiff_t>(row(i)) * X.row_stride;
-        v[waiting] = own;
-        total += own;
+        v[waiting] = factor;
+        total += factor;
         if (++waiting < 4) continue;
         add_four(x, v, 4, X.d, g);
         waiting = 0;
@@ -206,7 +207,7 @@ void add_rows(const Dense<T>& X, size_t count, Row row, const double* u, size_t 
 
 // -- scores ------------------------------------------------------------------------------------
 
-// Scores of four rows at once: each number of θ is loaded once for all of them.
+// Scores of four rows at once. Each element of θ is loaded once for all four.
 template <class T>
 void four_scores(const T* const x[4], size_t d, const double* theta, double out[4]) {
     const T *a = x[0], *b = x[1], *c = x[2], *e = x[3];
@@ -225,7 +226,7 @@ void four_scores(const T* const x[4], size_t d, const double* theta, double out[
     out[3] = s3 + theta[d];
 }
 
-// f = X θ for rows `row(0)` … `row(count − 1)`, m numbers for each, four rows at a time.
+// f = X θ for rows row(0) … row(count − 1), m scores per row, four rows at a time.
 template <class T, class Row>
 void scores_by_four(const Dense<T>& X, const double* theta, size_t m, size_t count, Row row,
                     double* f) {
@@ -247,7 +248,7 @@ void scores_by_four(const Dense<T>& X, const double* theta, size_t m, size_t cou
     }
 }
 
-// f = X θ for rows first to last, m numbers for each; f is that of the first of them.
+// f = X θ for rows first … last − 1, m scores per row; f[0] belongs to row `first`.
 template <class T>
 void scores_of_rows(const Dense<T>& X, const double* theta, size_t m, size_t first, size_t last,
                     double* f) {
@@ -263,17 +264,19 @@ void scores_of_rows(const Dense<T>& X, const double* theta, size_t m, size_t fir
         }
         return;
     }
-    for (size_t c = 0; c < m; ++c) {  // column after column, as they lie in memory
+    for (size_t c = 0; c < m; ++c) {  // column by column, the order in memory
         const double* w = theta + c * width;
         for (size_t i = 0; i < count; ++i) f[i * m + c] = w[X.d];
         for (size_t j = 0; j < X.d; ++j) {
             const T* x = X.data + static_cast<ptrdiff_t>(j) * X.column_stride + first;
-            const double own = w[j];
+            const double coefficient = w[j];
             if (m == 1) {
 #pragma omp simd
-                for (size_t i = 0; i < count; ++i) f[i] += own * static_cast<double>(x[i]);
+                for (size_t i = 0; i < count; ++i) f[i] += coefficient * static_cast<double>(x[i]);
             } else {
-                for (size_t i = 0; i < count; ++i) f[i * m + c] += own * static_cast<double>(x[i]);
+                for (size_t i = 0; i < count; ++i) {
+                    f[i * m + c] += coefficient * static_cast<double>(x[i]);
+                }
             }
         }
     }
@@ -289,10 +292,10 @@ void scores_of_rows(const Sparse<T, I>& X, const double* theta, size_t m, size_t
     }
 }
 
-// Rows that are scored as one task.
+// Rows per task.
 inline constexpr size_t score_rows = 2048;
 
-// f = X θ for all rows; false if it was interrupted.
+// f = X θ for all rows; false if interrupted.
 template <class Rows>
 bool scores(const Rows& X, const double* theta, size_t m, double* f, Workers& workers) {
     return workers.run((X.n + score_rows - 1) / score_rows, [&](size_t task) {
@@ -303,7 +306,7 @@ bool scores(const Rows& X, const double* theta, size_t m, double* f, Workers& wo
 
 // -- gradients -----------------------------------------------------------------------------------
 
-// g += Σ u (x, 1) over rows first to last of one score; u is that of the first of them.
+// g += Σ u (x, 1) over rows first … last − 1, for one score; u[0] belongs to row `first`.
 template <class T>
 void add_rows(const Dense<T>& X, size_t first, size_t last, const double* u, double* g) {
     const size_t d = X.d, count = last - first;
@@ -330,13 +333,12 @@ void add_rows(const Sparse<T, I>& X, size_t first, size_t last, const double* u,
     }
 }
 
-// Passes over all rows that add up to one array are cut into this many slabs, whoever works on
-// them: sums of slabs in order are the same bits for any number of threads. Fewer numbers than
-// `slabs_from` are not worth cutting up.
+// Sums over all rows are computed in this many slabs and added in order, so any number of threads
+// gives the same bits. Below `slabs_from` numbers there is one slab.
 inline constexpr size_t slab_count = 16;
 inline constexpr size_t slabs_from = size_t{1} << 18;
 
-// out = Xᵀu with the intercept's column last, m rows of d + 1 numbers; false if interrupted.
+// out = Xᵀu, m rows of d + 1 numbers with the intercept last; false if interrupted.
 template <class Rows>
 bool gradient(const Rows& X, size_t numbers, const RowFactors& factors, double* out,
               Workers& workers) {
@@ -367,7 +369,7 @@ bool gradient(const Rows& X, size_t numbers, const RowFactors& factors, double* 
 
 // -- columns ---------------------------------------------------------------------------------------
 
-// Moments of the columns about `mean`, or about zero where that is a null pointer.
+// Moments of the columns about `mean`, or about zero if that is null.
 template <class Rows>
 bool column_moments(const Rows& X, const SomeRows& some, const double* mean,
                     const ColumnMoments& out, Workers& workers) {
@@ -385,8 +387,8 @@ bool column_moments(const Rows& X, const SomeRows& some, const double* mean,
     return true;
 }
 
-// out = root · ((x − mean) · scale, 1) for `count` rows from `first` on; `root` and `out` are those
-// of these rows.
+// out = root · ((x − mean) · scale, 1) for `count` rows from row `first` on; root[0] and out[0]
+// belong to row `first`.
 template <class T>
 void scaled_rows(const Dense<T>& X, const Columns& columns, size_t first, size_t count,
                  const double* root, double* out) {
@@ -412,7 +414,7 @@ void scaled_rows(const Dense<T>& X, const Columns& columns, size_t first, size_t
     }
 }
 
-// out += Σ h (x·scale, 1)(x·scale, 1)ᵀ over all rows, its lower half; false if interrupted.
+// out += Σ h (x·scale, 1)(x·scale, 1)ᵀ over all rows, lower triangle; false if interrupted.
 template <class T, class I>
 bool gram(const Sparse<T, I>& X, const double* h, const double* scale, double* out,
           Workers& workers) {

@@ -1,8 +1,8 @@
-// The state of a search for a worst case between two sweeps over the losses.
+// The state of a worst-case search between two sweeps over the losses.
 //
-// A sweep adds up a few numbers over all chunks; `advance` (inner.hpp) turns them into what the
-// next sweep has to do. Whoever adds up the chunks in order (a loop, threads, a cluster) gets the
-// same bits. Everything here is plain data: it can be copied, sent and stored as bytes.
+// A sweep adds up a few numbers over all chunks; `advance` (inner.hpp) computes from them what the
+// next sweep has to do. Any way of adding up the chunks in order (a loop, threads, a cluster) gives
+// the same bits. All types here are plain data: they can be copied, sent and stored as bytes.
 #pragma once
 
 #include <cmath>
@@ -15,14 +15,20 @@
 namespace drolearn {
 
 // What the next sweep has to do.
-enum class Phase : int32_t { moments, search, fill, done };
+//
+//     moments   mean and variance, for the first guess
+//     search    the sums of the solver
+//     refine    the sums of refine.hpp, and write the weights
+//     write     write the weights
+enum class Phase : int32_t { moments, search, refine, write, done };
 
-// What the optimum looks like: the base weights, all mass on the largest loss, or neither.
-enum class Shape : int32_t { base, peak, inner, lost };
+// The shape of the optimum: the base weights, all mass on the largest loss, or in between; `failed`
+// if the search has failed.
+enum class Shape : int32_t { base, peak, interior, failed };
 
-// -- what sweeps add up ---------------------------------------------------------------------
+// -- sums of a sweep ------------------------------------------------------------------------
 
-// Mass, Σ w u and Σ w u² with u = d − shift, of the losses above a threshold.
+// Σ w, Σ w u and Σ w u² with u = d − shift, over the losses above a threshold.
 struct Moments {
     double mass = 0, first = 0, second = 0;
     void join(const Moments& next) {
@@ -43,7 +49,7 @@ struct ExponentialSums {
     }
 };
 
-// Σ w s, Σ w s d, Σ w φ(s) and Σ w s' yʲ for j = 0, 1, 2.
+// Σ w s (Σ w (s − 1) in the phase `refine`), Σ w s d, Σ w φ(s), and Σ w s' yʲ for j = 0, 1, 2.
 struct CurveSums {
     double total = 0, first = 0, divergence = 0, rise0 = 0, rise1 = 0, rise2 = 0;
     void join(const CurveSums& next) {
@@ -56,7 +62,7 @@ struct CurveSums {
     }
 };
 
-// Mass below, at and above a pivot, and the losses next to it on both sides.
+// Mass below, at and above a pivot, and the nearest losses below and above it.
 struct PivotSums {
     double below = 0, equal = 0, above = 0, under = -infinity, over = infinity;
     void join(const PivotSums& next) {
@@ -68,10 +74,10 @@ struct PivotSums {
     }
 };
 
-// Mass, Σ p d and D of weights that were written, and a term of the dual.
-struct FillSums {
+// Σ p, Σ p d and D of the weights that were written, and a term of the dual value.
+struct WriteSums {
     double mass = 0, first = 0, divergence = 0, dual = 0;
-    void join(const FillSums& next) {
+    void join(const WriteSums& next) {
         mass += next.mass;
         first += next.first;
         divergence += next.divergence;
@@ -79,19 +85,19 @@ struct FillSums {
     }
 };
 
-// The sums of one chunk or of all; which member it is follows from phase and divergence.
+// The sums of one chunk or of all chunks. Phase and divergence tell which member is active.
 union Sums {
-    FillSums fill;
+    WriteSums write;
     Moments moments;
     ExponentialSums exponential;
     CurveSums curve;
     PivotSums pivot;
-    Sums() : fill() {}
+    Sums() : write() {}
 };
 
-// -- what each solver remembers -------------------------------------------------------------
+// -- state of each solver -------------------------------------------------------------------
 
-// An open or closed interval in which the unknown of a search lies.
+// An interval that contains the unknown of a search; at first all positive numbers.
 struct Bracket {
     double low = 0, high = infinity;
     bool closed() const { return low > 0.0 && high < infinity; }
@@ -99,7 +105,7 @@ struct Bracket {
 
 struct Chi2State {
     double level;      // the threshold is η = shift + level
-    double last_mass;  // of the active set before
+    double last_mass;  // mass of the previous active set
 };
 
 struct KLState {
@@ -108,52 +114,64 @@ struct KLState {
 };
 
 struct QuantileState {
-    double pivot, keep;            // the loss at the quantile, and what is left of its weight
+    double pivot, keep;            // the loss at the quantile, and p/w there
     double low, high;              // bracket of the pivot
-    double below_low, below_high;  // mass below the bracket's ends
+    double below_low, below_high;  // mass below both ends of the bracket
 };
 
-// How a curve is searched: by Newton's method, or by bisection in β around bisection in x, which
-// looks at both ends of the bracket of x first.
+// Newton's method, or bisection in β around bisection in x. The bisection evaluates the low and the
+// high end of the bracket of x first.
 enum class CurveMode : int32_t { newton, low_end, high_end, bisection };
 
-// The sums at one end of a bracket of x.
+// E s, E s d and E φ(s) at one x.
 struct CurveEnd {
     double total, first, divergence;
 };
 
-// E s = 1 at one β, by a mixture of two x.
-struct CurveCorner {
+// A mixture of two x that has E s = 1 at this β; `share` is the weight of x_high.
+struct BalancedPoint {
     double beta, x_low, x_high, share, divergence, dual;
 };
 
-// One of the points whose weights are mixed.
+// One point of a mixture, and its weight.
 struct MixturePoint {
     double share, beta, x;
 };
 
 struct CurveState {
-    double beta, x;        // 1/α, and the tilt of the largest loss
-    Bracket bracket;       // of β; of the distance c = |x|/β for powers
+    double beta, x;        // 1/α, and x of the largest loss
+    Bracket bracket;       // of β; of c = |x|/β in `advance_power`
     double x_low, x_high;  // bracket of x
     CurveMode mode;
-    double residual;  // |E s − 1| before
+    double residual;  // previous |E s − 1|
     CurveEnd low_end, high_end;
-    CurveCorner low_corner, high_corner;  // the closest inside and outside of the ball
+    BalancedPoint feasible, infeasible;  // the points nearest to D = ρ on both sides
     MixturePoint mixture[4];
     bool mixed;   // whether the weights are those of the mixture
     double dual;  // the dual value of the mixture
 };
 
-// A search: all that is known between two sweeps.
+// t = β (d − shift) + ν = origin + x_top + β d, see refine.hpp.
+struct RefineState {
+    bool tried = false;
+    bool refined = false;         // whether the weights are those of this state
+    bool last = false;            // whether the next sweep is the last one
+    Phase resume = Phase::write;  // where to continue if refining fails
+    int32_t rounds = 0;
+    double beta = 0, shift = 0, nu = 0, x_top = 0;
+    double best_error = infinity, best_beta = 0, best_nu = 0, best_x_top = 0;
+};
+
+// Everything that is known between two sweeps.
 struct Search {
     Phase phase = Phase::moments;
-    Shape shape = Shape::inner;
+    Shape shape = Shape::interior;
     int64_t rounds = 0;
     bool rescaled = false;  // whether the weights were divided by their sum
-    double norm = 1;        // what weights are divided by
-    double shift = 0;       // what moments are taken about
+    double norm = 1;        // divisor of the weights
+    double shift = 0;       // centre of the moments
     Sums sums;              // of the last sweep
+    RefineState refine;
     union {
         Chi2State chi2;
         KLState kl;
@@ -165,57 +183,58 @@ struct Search {
 
 static_assert(std::is_trivially_copyable_v<Search>);
 
-// A ball, and the losses as it sees them.
+// A divergence ball, and the scaling of the losses.
 struct Ball {
     const Divergence& divergence;
     Frame frame;
     double rho;
 };
 
-// Beyond this 1/α the weights of all but the largest loss are below the smallest double.
+// For β = 1/α beyond this, the weights of all but the largest loss underflow.
 inline constexpr double huge = 1e290;
 
-// Relative 1e-12, and what rounding leaves of a sum of numbers next to zero.
+// |D − ρ| ≤ 1e-12 ρ, plus the rounding error of a sum of φ(s) next to s = 1.
 inline bool close_enough(double divergence, double rho) {
     return std::fabs(divergence - rho) <= 1e-12 * rho + 1e-15;
 }
 
-// value · e^step if that lies in the bracket, else the bracket's middle on a log scale.
+// value · e^step if that lies in the bracket, else the geometric mean of the bracket.
 inline double next_value(const Search& search, const Bracket& bracket, double value, double step) {
     const double trial = value * std::exp(std::clamp(step, -5.0, 5.0));  // NaN stays NaN
     const int64_t every = search.rounds < 16 ? 8 : 2;
     const bool halve = bracket.closed() && search.rounds % every == every - 1;
     if (bracket.low < trial && trial < bracket.high && !halve) return trial;
     if (bracket.closed()) return std::sqrt(bracket.low) * std::sqrt(bracket.high);
-    // Without a bracket: a bit beyond the step, or without one further out each time, as the
-    // answer may have hundreds of digits.
+    // The bracket is open on one side: go a bit beyond the step. Without a step, multiply by
+    // 2^round, as the solution may be hundreds of orders of magnitude away.
     double factor = std::exp2(std::min(static_cast<double>(search.rounds), 100.0));
     if (std::fabs(step) < 1.0) factor = std::exp(4.0 * std::fabs(step) + 1e-12);
     if (bracket.high == infinity) return std::min(value * factor, huge);
     return std::max(value / factor, 1.0 / huge);
 }
 
-// h = log D/(C − D) − log ρ/(C − ρ) and two derivatives in D.
+// h = log(D/(C − D)) − log(ρ/(C − ρ)) with C = max D, and its first two derivatives in D.
 //
-// D grows like β² at first and levels off at C: h is close to linear in log β.
+// D grows like β² for small β and tends to C for large β, so h is almost linear in log β.
 struct Logit {
     double h, first, second;
 
-    Logit(double divergence, double rho, double ceiling)
+    Logit(double divergence, double rho, double max_divergence)
         : h(std::log(divergence / rho)), first(1.0 / divergence),
           second(-1.0 / (divergence * divergence)) {
-        if (ceiling < infinity) {
-            const double room = ceiling - divergence;
-            h += std::log((ceiling - rho) / room);
+        if (max_divergence < infinity) {
+            const double room = max_divergence - divergence;
+            h += std::log((max_divergence - rho) / room);
             first += 1.0 / room;
             second += 1.0 / (room * room);
         }
     }
 };
 
-// First guess of β = 1/α from the variance: D ≈ β² Var d / (2 φ''(1)) for small ρ.
+// First guess of β = 1/α: D ≈ β² Var d / (2 φ''(1)) for small ρ.
 //
-// Zero if the moments have to be taken once more, about the mean: their digits have cancelled.
+// Returns zero if the moments have to be computed again about the mean because the variance has
+// lost its digits.
 inline double beta_of_moments(const Ball& ball, Search& search) {
     const Moments& sums = search.sums.moments;
     const double offset = sums.first / sums.mass;

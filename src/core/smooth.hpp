@@ -1,9 +1,10 @@
-// How worst-case weights follow the losses: what Hessians and smoothed worst cases need.
+// Derivatives of worst-case weights with respect to the losses, for Hessians and smoothed worst
+// cases.
 #pragma once
 
 #include <vector>
 
-#include "curve.hpp"
+#include "custom.hpp"
 #include "divergence.hpp"
 #include "threads.hpp"
 
@@ -13,7 +14,7 @@ namespace drolearn {
 struct Weighted {
     Losses losses;
     const double* p = nullptr;
-    Multipliers at;
+    Multipliers multipliers;
 };
 
 // First and second derivatives of the losses in their scores.
@@ -22,7 +23,7 @@ struct Derivatives {
     const double* bend = nullptr;
 };
 
-// Where `second_order` writes; each has one number for each row.
+// The output of `second_order`, one number per row each.
 struct SecondOrder {
     double* diagonal = nullptr;
     double* first = nullptr;
@@ -34,24 +35,24 @@ struct Inner2 {
     double aa = 0, ab = 0, bb = 0;
 };
 
-// Where `follow` writes s(t) and its slope.
-struct Follower {
+// The output of `follow`: s(t) and ds/dt.
+struct InverseSlope {
     double* s;
     double* rise;
 };
 
 namespace TARGET {
 
-// 1/φ''(s) of each weight p = b s; zero where s is held by a straight piece.
-inline bool bends_of_weights(const Divergence& divergence, const Losses& losses, const double* p,
-                             double total, double* out) {
-    const auto own = [&](size_t i) { return losses.b ? losses.b[i] / total : 1.0 / total; };
-    for (size_t i = 0; i < losses.n; ++i) out[i] = own(i) > 0.0 ? p[i] / own(i) : 0.0;
-    if (divergence.straight) {
+// 1/φ''(s) for each weight p = b s; zero if φ has linear pieces.
+inline bool inverse_curvatures(const Divergence& divergence, const Losses& losses, const double* p,
+                               double total, double* out) {
+    const auto base = [&](size_t i) { return losses.b ? losses.b[i] / total : 1.0 / total; };
+    for (size_t i = 0; i < losses.n; ++i) out[i] = base(i) > 0.0 ? p[i] / base(i) : 0.0;
+    if (divergence.has_linear_pieces) {
         for (size_t i = 0; i < losses.n; ++i) out[i] = 0.0;
         return true;
     }
-    if (divergence.family == Family::custom) {  // by differences of φ'
+    if (divergence.family == Family::custom) {  // by finite differences of φ'
         std::vector<double> ends(2 * losses.n), slopes(2 * losses.n);
         for (size_t i = 0; i < losses.n; ++i) {
             const double s = out[i] > 0.0 ? out[i] : 1.0;
@@ -67,27 +68,29 @@ inline bool bends_of_weights(const Divergence& divergence, const Losses& losses,
         return true;
     }
     visit(divergence, [&](const auto& phi) {
-        if constexpr (requires { phi.bend(1.0); }) {
-            for (size_t i = 0; i < losses.n; ++i) out[i] = out[i] > 0.0 ? phi.bend(out[i]) : 0.0;
+        if constexpr (requires { phi.inverse_curvature(1.0); }) {
+            for (size_t i = 0; i < losses.n; ++i) {
+                out[i] = out[i] > 0.0 ? phi.inverse_curvature(out[i]) : 0.0;
+            }
         }
     });
     return true;
 }
 
-// What the Hessian of the robust loss needs, from losses z and their weights p.
+// The parts of the Hessian of the robust loss in the scores f.
 //
-// The robust loss is the minimum over α and λ of a function that is jointly convex in them and the
-// scores f; eliminating both gives, with v = b s'(t)/α and t = (z − λ)/α,
+// The robust loss is the minimum over α and λ of a jointly convex function of α, λ and f.
+// Eliminating α and λ gives, with v = b s'(t)/α and t = (z − λ)/α, the Hessian
 //
 //     diag(p l'' + v l'²) − C M⁻¹ Cᵀ,   C = [v l', v t l'],   M = [Σv, Σvt; Σvt, Σvt²].
 //
-// Writes the diagonal and the columns of C; M is added up over chunks, in order.
+// Writes the diagonal, the columns of C, and M, which is summed over the chunks in order.
 inline Status second_order(const Divergence& divergence, const Weighted& weighted,
                            const Derivatives& loss, const SecondOrder& out, Inner2& matrix,
                            Workers& workers) {
     const Losses losses = weighted.losses;
     const double* p = weighted.p;
-    const Multipliers at = weighted.at;
+    const double alpha = weighted.multipliers.alpha, lam = weighted.multipliers.lam;
     const size_t chunks = chunk_count(losses.n);
     double total = static_cast<double>(losses.n);
     if (losses.b) {
@@ -95,21 +98,20 @@ inline Status second_order(const Divergence& divergence, const Weighted& weighte
         for (size_t i = 0; i < losses.n; ++i) total += losses.b[i];
     }
     std::vector<Inner2> parts(chunks);
-    bool fine = true;
+    bool raised = false;  // by a user's function
     const auto body = [&](size_t k) {
         const size_t start = k * chunk_size, stop = std::min(start + chunk_size, losses.n);
-        double bends[chunk_size];
-        const Losses own = losses.chunk(k);
-        if (!bends_of_weights(divergence, own, p + start, total, bends)) {
-            fine = false;
+        double ds[chunk_size];
+        if (!inverse_curvatures(divergence, losses.chunk(k), p + start, total, ds)) {
+            raised = true;
             return;
         }
         Inner2 sums;
         for (size_t i = start; i < stop; ++i) {
             const double base = losses.b ? losses.b[i] / total : 1.0 / total;
-            const bool moves = base > 0.0 && at.alpha < infinity;
-            const double v = moves ? base * bends[i - start] / at.alpha : 0.0;
-            const double t = moves ? (losses.z[i] - at.lam) / at.alpha : 0.0;
+            const bool moves = base > 0.0 && alpha < infinity;
+            const double v = moves ? base * ds[i - start] / alpha : 0.0;
+            const double t = moves ? (losses.z[i] - lam) / alpha : 0.0;
             const double slope = loss.slope[i];
             out.diagonal[i] = p[i] * loss.bend[i] + v * slope * slope;
             out.first[i] = v * slope;
@@ -120,10 +122,10 @@ inline Status second_order(const Divergence& divergence, const Weighted& weighte
         }
         parts[k] = sums;
     };
-    Workers alone;
+    Workers one_thread;
     const bool custom = divergence.family == Family::custom;
-    if (!(custom ? alone : workers).run(chunks, body)) return Status::interrupted;
-    if (!fine) return Status::callback_failed;
+    if (!(custom ? one_thread : workers).run(chunks, body)) return Status::interrupted;
+    if (raised) return Status::callback_failed;
     for (const Inner2& part : parts) {
         matrix.aa += part.aa;
         matrix.ab += part.ab;
@@ -132,14 +134,14 @@ inline Status second_order(const Divergence& divergence, const Weighted& weighte
     return Status::ok;
 }
 
-// Writes s(t) = (φ')⁻¹(t), at most `cap`, and its slope.
+// Writes s(t) = (φ')⁻¹(t), at most `cap`, and ds/dt.
 inline Status follow(const Divergence& divergence, const double* t, size_t n, double cap,
-                     const Follower& out) {
+                     const InverseSlope& out) {
     if (divergence.family == Family::custom) {
         std::vector<double> x(n), ahead(n), s, next;
         for (size_t i = 0; i < n; ++i) {
             x[i] = t[i] - divergence.origin;
-            // Beyond the slope of φ at infinity there is no s.
+            // s is not defined beyond the slope of φ at infinity.
             if (divergence.origin > 0.0 && x[i] >= 0.0) x[i] = -1e-300;
             ahead[i] = x[i] + 1e-7 * (1.0 + std::fabs(x[i]));
         }
@@ -164,7 +166,7 @@ inline Status follow(const Divergence& divergence, const double* t, size_t n, do
                 at = {s, s, 0.0};
             } else if constexpr (requires { phi.at(0.0); }) {
                 const double x = t[i] - divergence.origin;
-                // Beyond the slope of φ at infinity there is no s.
+                // s is not defined beyond the slope of φ at infinity.
                 if (divergence.origin <= 0.0 || x < 0.0) at = phi.at(x);
             }
             const bool inside = 0.0 < at.s && at.s < cap;

@@ -16,14 +16,14 @@
 namespace drolearn {
 namespace {
 
-// Tasks that threads share out among themselves.
+// Tasks that are distributed over threads.
 struct Job {
     void (*body)(void* context, std::size_t task);
     void* context;
     std::size_t tasks;
-    int helpers;                       // threads of the pool that may take part
-    std::atomic<std::size_t> next{0};  // the first task that nobody has taken
-    std::atomic<bool> stopped{false};  // no further tasks are to be taken
+    int pool_threads;                  // how many threads of the pool may take tasks
+    std::atomic<std::size_t> next{0};  // the next task to be taken
+    std::atomic<bool> stopped{false};  // no further tasks are taken
 
     bool take(std::size_t& task) {
         if (stopped.load(std::memory_order_relaxed)) return false;
@@ -34,25 +34,25 @@ struct Job {
 
 }  // namespace
 
-// Threads that wait for jobs. One job at a time: `owner` is held by whoever uses the pool.
+// Threads that wait for jobs. There is one job at a time; its `Workers` locks `owner`.
 class Pool {
   public:
     std::mutex owner;
 
-    // Starts threads up to a number; how many there are.
+    // Starts threads until there are `wanted`; returns how many there are.
     int grow(int wanted) {
         while (static_cast<int>(threads_.size()) < wanted) {
             try {
                 const int rank = static_cast<int>(threads_.size());
                 threads_.emplace_back([this, rank] { serve(rank); });
-            } catch (const std::system_error&) {  // the system has no more of them
+            } catch (const std::system_error&) {  // no more threads available
                 break;
             }
         }
         return static_cast<int>(threads_.size());
     }
 
-    // Lets threads that are free take part in a job.
+    // Offers a job to the waiting threads.
     void open(Job& job) {
         {
             const std::lock_guard lock(mutex_);
@@ -62,7 +62,7 @@ class Pool {
         wake_.notify_all();
     }
 
-    // Threads that have not taken part by now will not; those that have are still at work.
+    // Ends the offer. Threads that have joined may still be running tasks.
     void close() {
         const std::lock_guard lock(mutex_);
         job_ = nullptr;
@@ -74,18 +74,19 @@ class Pool {
     void serve(int rank) {
         unsigned long seen = 0;
         while (true) {
-            // The next job often follows within microseconds: look for it before sleeping.
+            // The next job often follows within microseconds: spin before sleeping.
             for (int spins = 0; spins < 4000 && generation_.load() == seen; ++spins) {
             }
             std::unique_lock lock(mutex_);
             wake_.wait(lock, [&] { return generation_.load() != seen; });
             seen = generation_.load();
             Job* job = job_;
-            if (!job || rank >= job->helpers) continue;
+            if (!job || rank >= job->pool_threads) continue;
             working_.fetch_add(1);
             lock.unlock();
             for (std::size_t task; job->take(task);) job->body(job->context, task);
-            working_.fetch_sub(1, std::memory_order_release);  // the job may be gone after this
+            working_.fetch_sub(1,
+                               std::memory_order_release);  // the job may be destroyed after this
         }
     }
 
@@ -99,25 +100,25 @@ class Pool {
 
 namespace {
 
-// Never destroyed: threads may wait in it until the process ends.
+// Never destroyed: its threads wait until the process ends.
 std::atomic<Pool*> the_pool{nullptr};
 
-// A forked process has the pool but none of its threads: it makes a new one.
+// A forked process does not inherit the threads: it creates a new pool.
 void forget_pool() { the_pool.store(nullptr); }
 
 Pool* pool() {
-    Pool* known = the_pool.load();
-    if (known) return known;
+    Pool* existing = the_pool.load();
+    if (existing) return existing;
 #if defined(__unix__) || defined(__APPLE__)
     static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
     (void)registered;
 #endif
-    Pool* made = new (std::nothrow) Pool;
-    if (made && !the_pool.compare_exchange_strong(known, made)) {
-        delete made;
-        return known;
+    Pool* created = new (std::nothrow) Pool;
+    if (created && !the_pool.compare_exchange_strong(existing, created)) {
+        delete created;  // another thread was faster
+        return existing;
     }
-    return made;
+    return created;
 }
 
 }  // namespace
@@ -127,8 +128,8 @@ Workers::Workers(int threads, Check check) : check_(check) {
     if (threads < 2) return;
     Pool* shared = pool();
     if (!shared || !shared->owner.try_lock()) return;
-    helpers_ = std::min(shared->grow(threads - 1), threads - 1);
-    if (helpers_ > 0) {
+    pool_threads_ = std::min(shared->grow(threads - 1), threads - 1);
+    if (pool_threads_ > 0) {
         pool_ = shared;
     } else {
         shared->owner.unlock();
@@ -140,14 +141,14 @@ Workers::~Workers() {
 }
 
 bool Workers::share(std::size_t tasks, void (*body)(void*, std::size_t), void* context) {
-    Job job{body, context, tasks, helpers_};
+    Job job{body, context, tasks, pool_threads_};
     pool_->open(job);
     for (std::size_t task; job.take(task);) {
         if (!poll()) job.stopped = true;
         body(context, task);
     }
     pool_->close();
-    // The others finish the tasks they have taken; each takes a fraction of a millisecond.
+    // Wait for the tasks that other threads have taken; each takes a fraction of a millisecond.
     for (int spins = 0; pool_->busy(); ++spins) {
         if (spins > 1000) std::this_thread::yield();
     }

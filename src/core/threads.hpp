@@ -1,8 +1,8 @@
-// Threads of the core's own, and a way out of long calls.
+// A pool of threads, and interruption of long calls.
 //
-// `Workers` is the calling thread and, if they are free, threads of one pool that is created when
-// first used. Tasks are numbered; any thread may take any task, so results must not depend on who
-// does what: write to places of the task's own and add up afterwards, in order.
+// `Workers` is the calling thread and, if they are free, the threads of one global pool, which is
+// created on first use. Any thread may run any task, so results must not depend on the assignment:
+// each task writes to its own memory, and the caller adds up the results in order.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@ class Pool;
 
 class Workers {
   public:
-    // Asked from time to time by the calling thread: false asks for an end.
+    // Called regularly by the calling thread; returns false to stop.
     using Check = bool (*)();
 
-    // At most `threads` threads. Whoever finds the pool in use works alone.
+    // Uses at most `threads` threads, or one if the pool is in use.
     explicit Workers(int threads = 1, Check check = nullptr);
     ~Workers();
     Workers(const Workers&) = delete;
     Workers& operator=(const Workers&) = delete;
 
-    // Calls body(task) for all tasks; false if it was interrupted.
+    // Calls body(task) for all tasks; false if interrupted.
     template <class Body>
     bool run(std::size_t tasks, Body&& body) {
         if (!pool_ || tasks < 2) {
@@ -42,7 +42,7 @@ class Workers {
             const_cast<void*>(static_cast<const void*>(&body)));
     }
 
-    // Whether to go on. Costs a look at the clock; asks the check every 20 ms.
+    // Returns false to stop. Reads the clock, and calls the check every 20 ms.
     bool poll() {
         if (!check_ || interrupted_) return !interrupted_;
         const auto now = Clock::now();
@@ -57,8 +57,8 @@ class Workers {
 
     bool share(std::size_t tasks, void (*body)(void*, std::size_t), void* context);
 
-    Pool* pool_ = nullptr;  // held, unless this thread works alone
-    int helpers_ = 0;
+    Pool* pool_ = nullptr;  // locked by this object; null with one thread
+    int pool_threads_ = 0;
     Check check_ = nullptr;
     Clock::time_point next_check_{};
     bool interrupted_ = false;

@@ -1,11 +1,11 @@
-// The plain values that the bindings, the threads and all kernels share. No code of weight.
+// Plain data types shared by the bindings, the threads and all kernels.
 //
 // The worst case of losses z with base weights w is
 //
 //     R = max { Σ p z : Σ w φ(p/w) ≤ ρ, Σ p = 1, p ≥ 0 }.
 //
-// Its optimum has p = w s(t), t = (z − λ)/α, where s is the inverse of φ' (cut off at zero) and
-// α, λ are the multipliers of the two constraints.
+// At the optimum p = w s(t) with t = (z − λ)/α. Here s is the inverse of φ', cut off at zero, and
+// α and λ are the multipliers of the two constraints.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +19,28 @@ using std::size_t;
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double epsilon = std::numeric_limits<double>::epsilon();
 
-// Losses per chunk. 4096 float64 fill the 32 KiB first-level cache of a core. The chunks do not
-// depend on the number of threads, and their sums are joined in order: equal bits for any number.
+// Losses per chunk. 4096 doubles fill the 32 KiB first-level cache of a core. Chunks do not depend
+// on the number of threads and their sums are added in order, so any number of threads gives the
+// same bits.
 inline constexpr size_t chunk_size = 4096;
 
 inline constexpr size_t chunk_count(size_t n) { return (n + chunk_size - 1) / chunk_size; }
 
-// Radii below this count as zero: D of weights so close to the base is rounding.
+// Smaller radii count as zero: the rounding of the weights alone then changes D by about 1e-8 ρ and
+// more.
 inline constexpr double smallest_radius = 1e-15;
 
 enum class Status { ok, not_finite, not_solved, interrupted, callback_failed };
 
-// out[i] = f(x[i]) for a function that the user has given; false if it raised.
-struct Function {
+// A user's function on arrays: out[i] = f(x[i]). Returns false if it raised an exception.
+struct ArrayFunction {
     bool (*apply)(void* self, const double* x, double* out, size_t n) = nullptr;
     void* self = nullptr;
 
     bool operator()(const double* x, double* out, size_t n) const { return apply(self, x, out, n); }
 };
 
-// Losses, and base weights or a null pointer for equal ones.
+// Losses and base weights; b is null for equal weights.
 struct Losses {
     const double* z = nullptr;
     const double* b = nullptr;
@@ -53,13 +55,13 @@ struct Losses {
     }
 };
 
-// Equal base weights, for loops that are written for both kinds.
+// Equal base weights with the interface of an array.
 struct EqualWeights {
     constexpr double operator[](size_t) const { return 1.0; }
 };
 
-// A chunk of losses with base weights of one kind. Kernels take it by value: pointers in registers
-// cannot be changed by what a loop writes.
+// A chunk of losses; Weights is EqualWeights or const double*. Kernels take it by value: the
+// compiler then knows that writing to the output does not change these pointers.
 template <class Weights>
 struct Chunk {
     const double* z;
@@ -67,31 +69,31 @@ struct Chunk {
     size_t n;
 };
 
-// Calls f with a chunk: what f calls is compiled for equal weights and for others.
+// Calls f with a chunk. Whatever f calls is compiled twice: for equal weights and for arrays.
 template <class F>
 auto with_weights(const Losses& losses, F f) {
     if (losses.b) return f(Chunk<const double*>{losses.z, losses.b, losses.n});
     return f(Chunk<EqualWeights>{losses.z, {}, losses.n});
 }
 
-// The multipliers of the ball and of Σ p = 1.
+// The multipliers of D ≤ ρ and of Σ p = 1.
 struct Multipliers {
-    double alpha = infinity;  // infinite: nothing is known
+    double alpha = infinity;  // infinite: unknown
     double lam = 0;
 };
 
-// A worst case, apart from its weights, which are written in place.
+// The result of a worst case; the weights are written to the caller's array.
 struct Answer {
     Status status = Status::ok;
     double value = 0;
     double achieved = 0;  // D(P, B)
-    Multipliers at;
+    Multipliers multipliers;
     double gap = 0;
     int64_t sweeps = 0;
 };
 
-// A loss of one example: a function of the margin y·f or of the residual f − y, or of the
-// scores of all classes.
+// A loss of one example: a function of the margin y·f, of the residual f − y, or of the scores of
+// all classes.
 enum class LossKind {
     logistic,
     squared_hinge,
@@ -105,11 +107,11 @@ enum class LossKind {
 struct Loss {
     LossKind kind = LossKind::logistic;
     bool residual = false;
-    double width = 1;  // where the parabola ends
-    Function value, slope;
+    double width = 1;  // of the quadratic part
+    ArrayFunction value, slope;
 };
 
-// Signed part of a draw: rows start to stop of it, solved in a ball of this radius.
+// Rows start … stop − 1 of a draw: solved in a ball of this radius, added with this coefficient.
 struct Block {
     size_t start, stop;
     double coefficient, radius;
@@ -117,21 +119,21 @@ struct Block {
 
 enum class DrawKind { full, fixed, growing, multilevel };
 
-// A way to draw rows, see draws.hpp.
+// How rows are drawn, see draws.hpp.
 struct Plan {
     DrawKind kind = DrawKind::full;
     int64_t n = 0;
     int64_t size = 0;
-    double rate = 1;  // growth of `size` for each step
+    double rate = 1;  // factor by which `size` grows in each step
     double rho = 0, inflation = 0, delta = 0;
-    double warm = 0;  // steps over which corrections become as frequent as they should be
+    double warm = 0;  // steps until corrections reach their full probability
     size_t levels = 0;
     const int64_t* sizes = nullptr;        // rows of a block at levels 0 … levels
     const double* cumulative = nullptr;    // P(correction at level ≤ k), k = 1 … levels
     const double* coefficients = nullptr;  // 1 / P(level k)
 };
 
-// NumPy's bit generators, as their C interface declares them.
+// The C interface of NumPy's bit generators.
 struct BitGenerator {
     void* state;
     uint64_t (*next_uint64)(void*);
@@ -142,7 +144,7 @@ struct BitGenerator {
     double uniform() const { return next_double(state); }
 };
 
-// A dense matrix in any order; strides count numbers, not bytes.
+// A dense matrix in any memory order; strides count elements, not bytes.
 template <class T>
 struct Dense {
     using value_type = T;
@@ -151,7 +153,7 @@ struct Dense {
     ptrdiff_t row_stride = 0, column_stride = 0;
 };
 
-// Compressed sparse rows.
+// A sparse matrix in CSR format.
 template <class T, class I>
 struct Sparse {
     using value_type = T;

@@ -18,10 +18,12 @@ NOT_FINITE: int = 1
 NOT_SOLVED: int = 2
 
 def target() -> str:
-    """The processors that the kernels in use are compiled for."""
+    """
+    The target that the kernels in use are compiled for: "portable" or "avx2".
+    """
 
 class Divergence:
-    """A divergence as the core sees it."""
+    """The compiled form of a divergence."""
 
     def __init__(
         self,
@@ -30,21 +32,21 @@ class Divergence:
         origin: float,
         phi_zero: float,
         curvature: float,
-        straight: bool,
+        has_linear_pieces: bool,
         custom: tuple | None = None,
     ) -> None: ...
     def phi(self, s: float) -> float:
         """φ(s)."""
 
 class Loss:
-    """A loss of one example as the core sees it."""
+    """The compiled form of a loss of one example."""
 
     def __init__(
         self, kind: str, residual: bool, width: float, custom: tuple | None = None
     ) -> None: ...
 
 class Plan:
-    """A way to draw rows as the core sees it."""
+    """The compiled form of a method of drawing rows."""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class Plan:
         """1 / P(level k)."""
 
 class Rows:
-    """Rows of data, read in place."""
+    """Rows of data, used without a copy."""
 
     @overload
     def __init__(
@@ -92,7 +94,7 @@ class Rows:
         f: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
         threads: int = 1,
     ) -> None:
-        """Write X w + c of all rows."""
+        """Write the scores X w + c of all rows."""
 
     def gradient(
         self,
@@ -123,7 +125,7 @@ class Rows:
         | None,
         out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     ) -> None:
-        """Write sum, sum of squares and largest size of each column."""
+        """Write sum, sum of squares and largest absolute value of each column."""
 
     def scaled(
         self,
@@ -153,7 +155,7 @@ class Rows:
         ],
         out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     ) -> None:
-        """Add the lower half of the weighted Gram matrix of sparse rows."""
+        """Add the lower triangle of the weighted Gram matrix of sparse rows."""
 
 def solve(
     divergence: Divergence,
@@ -169,7 +171,7 @@ def solve(
     threads: int = 1,
 ) -> tuple:
     """
-    Write worst-case weights; status, value, achieved, alpha, lam, gap and sweeps.
+    Write worst-case weights; return status, value, achieved, alpha, lam, gap, sweeps.
     """
 
 def survey(
@@ -185,10 +187,10 @@ def survey(
     """Write the survey of each chunk of losses."""
 
 def sample_stride(divergence: Divergence, n: int) -> int:
-    """Every how many losses a first guess is made from."""
+    """The stride of the subsample for the first guess; 0 for none."""
 
 class Search:
-    """A worst case sweep by sweep."""
+    """A worst case whose sweeps the caller runs."""
 
     @overload
     def __init__(
@@ -206,7 +208,7 @@ class Search:
     def __init__(self, divergence: Divergence, state: bytes) -> None: ...
     @property
     def state(self) -> bytes:
-        """All that the next sweep depends on."""
+        """The complete state between two sweeps."""
 
     @property
     def done(self) -> bool: ...
@@ -231,7 +233,7 @@ class Search:
             dict(shape=(None, None), order="C", device="cpu", writable=False),
         ],
     ) -> None:
-        """Go on with the sums of all chunks, in order."""
+        """Prepare the next sweep from the sums of all chunks in order."""
 
     def answer(self) -> tuple: ...
 
@@ -250,7 +252,7 @@ def signed_weights(
     out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
 ) -> int:
     """
-    Write the sum over blocks of coefficient × worst-case weights; a status.
+    Write the sum over blocks of coefficient × worst-case weights; return a status.
     """
 
 def second_order(
@@ -279,7 +281,7 @@ def second_order(
     out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
     threads: int = 1,
 ) -> tuple:
-    """Write what the Hessian of the robust loss needs."""
+    """Write the parts of the Hessian of the robust loss."""
 
 def follow(
     divergence: Divergence,
@@ -291,6 +293,16 @@ def follow(
     rise: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
 ) -> None:
     """Write the inverse of φ' and its slope."""
+
+def elementary(
+    name: str,
+    x: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    portable: bool = False,
+) -> None:
+    """Write an elementary function of x, for tests."""
 
 def losses(
     loss: Loss,
@@ -317,16 +329,16 @@ def bends(
     out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
     threads: int = 1,
 ) -> None:
-    """Write second derivatives in the scores."""
+    """Write second derivatives of losses in the scores."""
 
 def draw(generator: CapsuleType, plan: Plan, step: float) -> tuple:
-    """Rows and blocks of one step."""
+    """Return rows and blocks of one step."""
 
 def draw_level(generator: CapsuleType, plan: Plan, level: int) -> tuple:
-    """A base block, or a correction that is not divided by its probability."""
+    """Return a base block, or a correction not divided by its probability."""
 
 class Tally:
-    """What lives on from step to step."""
+    """The state of a descent besides the model."""
 
     def __init__(self) -> None: ...
     @property
@@ -355,7 +367,7 @@ class Tally:
     def clipped(self, arg: float, /) -> None: ...
 
 class Descent:
-    """The loop of the stochastic methods."""
+    """The loop of the stochastic solvers."""
 
     def __init__(
         self,
@@ -409,14 +421,4 @@ class Descent:
         ],
         tally: Tally,
     ) -> int:
-        """Make some steps; a status."""
-
-def elementary(
-    name: str,
-    x: Annotated[
-        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
-    ],
-    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
-    portable: bool = False,
-) -> None:
-    """Write exp, expm1, log or log1p, for tests."""
+        """Make steps; return a status."""

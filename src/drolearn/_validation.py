@@ -119,7 +119,8 @@ def as_vector(parameter: str, values: ArrayLike) -> Array:
             f"The '{parameter}' parameter must be one-dimensional, one number for each row. "
             f"Got an array of shape {array.shape} instead."
         )
-    return np.ascontiguousarray(array, dtype=np.float64)
+    with np.errstate(over="ignore"):  # of long doubles, which become infinite
+        return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def as_losses(losses: ArrayLike) -> Array:
@@ -150,7 +151,8 @@ def as_weights(weights: ArrayLike, size: int, parameter: str = "sample_weight") 
             f"The '{parameter}' parameter must have a positive sum. Got only zeros instead."
         )
     if not 1e-100 < high < 1e100:  # rescale, so that sums neither overflow nor underflow
-        b = np.ldexp(b, -math.frexp(high)[1])
+        with np.errstate(under="ignore"):
+            b = np.ldexp(b, -math.frexp(high)[1])
     return b
 
 

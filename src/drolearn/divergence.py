@@ -1,7 +1,7 @@
-"""Divergences: what φ is, and the facts the solver needs to know about it.
+"""Divergences: φ and the properties of φ that solvers use.
 
-One convention holds everywhere in the library.  The ball of radius ρ around base weights b
-holds all weights p with
+The whole library uses one convention.  The ball of radius ρ around base weights b is the set of all
+weights p with
 
     D(P, B) = Σ bₙ φ(pₙ/bₙ) ≤ ρ,        φ convex, φ(1) = 0.
 
@@ -16,30 +16,22 @@ name                   φ(s)                                       D(P, B)
 "total-variation"      ½ |s − 1|                                  the mass that is moved
 "cvar"                 0 up to s = 1/level, ∞ beyond              0: the radius has no effect
 `CressieRead(k)`       (sᵏ − k s + k − 1) / (k (k − 1))           power divergence
-`Divergence.custom`    the user's own
+`Divergence.custom`    given by the user
 =====================  =========================================  ==========================
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from drolearn import _core
-from drolearn._custom import (
-    ArrayFunction,
-    UserFunction,
-    check_picklable,
-    limit_at_zero,
-    slope_at_one,
-    try_out,
-)
+from drolearn._divergence_base import Divergence
+from drolearn._numbers import expm1_minus_x, float_or_nan, x_minus_log1p
+from drolearn._validation import did_you_mean
 
 __all__ = [
     "KL",
@@ -57,188 +49,84 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
-class Divergence:
-    """A convex φ with φ(1) = 0, and the facts about it that solvers use.
-
-    Attributes
-    ----------
-    name : str
-        What it is called.
-    phi_zero : float
-        φ(0): what it costs to take all mass away; may be infinite.
-    slope_infinity : float
-        The limit of φ(s)/s: what it costs to pile up mass; may be infinite.
-    strictly_convex : bool
-        Whether the worst-case weights are unique.
-    curvature : float
-        φ''(1), which sets the size of a small ball.
+@dataclass(frozen=True)
+class ChiSquare(Divergence):
+    """Pearson's χ² divergence, φ(s) = (s − 1)².
 
     Examples
     --------
-    >>> from drolearn import ChiSquare, CressieRead
-    >>> ChiSquare().phi([0.0, 1.0, 3.0])
-    array([1., 0., 4.])
-    >>> round(ChiSquare().between([0.5, 0.5], [0.25, 0.75]), 6)
-    0.333333
-    >>> round(CressieRead(3).maximum(0.01), 6)  # all mass on a row of base weight 0.01
-    1666.5
+    >>> from drolearn import ChiSquare, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=ChiSquare()).value, 6)
+    2.68313
     """
-
-    name: ClassVar[str] = ""
-    family: ClassVar[str] = ""  # what the core calls it
-    phi_zero: ClassVar[Any] = math.nan
-    slope_infinity: ClassVar[Any] = math.inf
-    strictly_convex: ClassVar[Any] = True
-    curvature: ClassVar[Any] = 1.0
-
-    def phi(self, s: ArrayLike) -> Array:
-        """φ(s), element by element; infinite for s < 0."""
-        s = np.asarray(s, dtype=np.float64)
-        with np.errstate(all="ignore"):
-            inside = self._phi(np.where(s <= 0.0, 1.0, s))
-            return np.where(s > 0.0, inside, np.where(s == 0.0, self.phi_zero, math.inf))
-
-    def _phi(self, s: Array) -> Array:
-        raise NotImplementedError
-
-    def between(self, p: ArrayLike, base: ArrayLike) -> float:
-        """D(P, B) = Σ b φ(p/b) of weights that each sum to one; infinite where only P has mass."""
-        p, base = np.asarray(p, dtype=np.float64), np.asarray(base, dtype=np.float64)
-        if p.ndim != 1 or p.shape != base.shape:
-            raise ValueError(
-                f"'p' and 'base' must be vectors of one length. "
-                f"Got shapes {p.shape} and {base.shape} instead."
-            )
-        if np.any(p[base == 0.0] > 0.0):
-            return math.inf
-        p, base = p[base > 0.0], base[base > 0.0]
-        return float(np.sum(base * self.phi(p / base)))
-
-    def maximum(self, peak: float) -> float:
-        """The divergence of all mass on rows of base weight `peak`; no ball is larger."""
-        if not 0.0 < peak <= 1.0:
-            raise ValueError(
-                f"The 'peak' parameter must lie above 0 and be at most 1. Got {peak!r} instead."
-            )
-        if self.phi_zero == math.inf:
-            return math.inf if peak < 1.0 else 0.0
-        return float(peak * self.phi(1.0 / peak) + (1.0 - peak) * self.phi_zero)
-
-    @cached_property
-    def core(self) -> _core.Divergence:
-        """The divergence as the core sees it."""
-        return _core.Divergence(
-            self.family,
-            self._parameter(),
-            self._origin(),
-            float(self.phi_zero),
-            float(self.curvature),
-            not self.strictly_convex,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the core's object, which is made anew on arrival."""
-        return {key: value for key, value in self.__dict__.items() if key != "core"}
-
-    def _parameter(self) -> float:
-        return 0.0
-
-    def _origin(self) -> float:
-        """Where the tilt is measured from: the slope at infinity, if φ has one."""
-        return 0.0 if self.slope_infinity == math.inf else float(self.slope_infinity)
-
-    @staticmethod
-    def custom(
-        phi: ArrayFunction,
-        dphi: ArrayFunction,
-        dphi_inverse: ArrayFunction,
-        *,
-        phi_zero: float | None = None,
-        slope_infinity: float = math.inf,
-        strictly_convex: bool = True,
-        name: str = "custom",
-    ) -> Divergence:
-        """Your own φ from three functions of arrays.
-
-        Parameters
-        ----------
-        phi, dphi : function
-            φ and its derivative, for s > 0.  φ must be convex with φ(1) = 0.
-        dphi_inverse : function
-            The s ≥ 0 that minimises φ(s) − t s, for every t: where dphi(s) = t if there is
-            such an s, else zero below the range of dphi, and infinity (or any very large
-            number) above it.  Where φ has straight pieces, any of the possible s.
-        phi_zero : float, optional
-            φ(0), if `phi(0.0)` does not say it; may be infinite.
-        slope_infinity : float
-            The limit of dphi(s) for large s, if it is finite: the search is then faster.
-        strictly_convex : bool
-            False if φ has straight pieces.  The search is then a nested bisection, hundreds
-            of times slower.
-        name : str
-            What to call it.
-
-        The functions take an array of numbers and return as many, as NumPy's functions do: write
-        ``np.log(s)``, not ``math.log(s)``.  A :class:`scipy.LowLevelCallable` of the signature
-        ``double (double)``, from Cython, ctypes or numba's cfunc, runs at compiled speed.
-
-        They are tried out when the divergence is made; what is not convex, not finite, or does not
-        fit together, is refused with the point where it fails.  To pickle the divergence, give
-        functions that can be pickled (not lambdas).
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from drolearn import Divergence, worst_case
-        >>> kl = Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp, phi_zero=1.0,
-        ...                        name="my-kl")
-        >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=kl).value, 6)
-        2.993432
-        """
-        return _Custom(phi, dphi, dphi_inverse, phi_zero, slope_infinity, strictly_convex, name)
-
-
-@dataclass(frozen=True)
-class ChiSquare(Divergence):
-    """φ(s) = (s − 1)²."""
 
     name: ClassVar[str] = "chi2"
     family: ClassVar[str] = "chi2"
     phi_zero: ClassVar[Any] = 1.0
     curvature: ClassVar[Any] = 2.0
 
-    def _phi(self, s: Array) -> Array:
-        return (s - 1.0) ** 2
+    def _phi(self, s: Array, t: Array) -> Array:
+        return t * t
+
+    def _far(self, p: Array, base: Array) -> Array:
+        return (p / np.sqrt(base)) ** 2
 
 
 @dataclass(frozen=True)
 class KL(Divergence):
-    """φ(s) = s log s − s + 1."""
+    """Kullback-Leibler divergence of P from B, φ(s) = s log s − s + 1.
+
+    Examples
+    --------
+    >>> from drolearn import KL, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=KL()).value, 6)
+    2.993432
+    """
 
     name: ClassVar[str] = "kl"
     family: ClassVar[str] = "kl"
     phi_zero: ClassVar[Any] = 1.0
 
-    def _phi(self, s: Array) -> Array:
-        return s * np.log(s) - s + 1.0
+    def _phi(self, s: Array, t: Array) -> Array:
+        near = t * np.log1p(t) - x_minus_log1p(t)
+        return np.where(np.abs(t) <= 0.25, near, s * np.log(s) - t)
+
+    def _far(self, p: Array, base: Array) -> Array:
+        return p * (np.log(p) - np.log(base) - 1.0)
 
 
 @dataclass(frozen=True)
 class ReverseKL(Divergence):
-    """φ(s) = −log s + s − 1: no row ever loses all its mass."""
+    """Kullback-Leibler divergence of B from P, φ(s) = −log s + s − 1.
+
+    As φ(0) is infinite, no row ever loses all its mass.
+
+    Examples
+    --------
+    >>> from drolearn import ReverseKL, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=ReverseKL()).value, 6)
+    3.007241
+    """
 
     name: ClassVar[str] = "reverse-kl"
     family: ClassVar[str] = "reverse-kl"
     phi_zero: ClassVar[Any] = math.inf
     slope_infinity: ClassVar[Any] = 1.0
 
-    def _phi(self, s: Array) -> Array:
-        return s - 1.0 - np.log(s)
+    def _phi(self, s: Array, t: Array) -> Array:
+        return np.where(np.abs(t) <= 0.25, x_minus_log1p(t), t - np.log(s))
 
 
 @dataclass(frozen=True)
 class Hellinger(Divergence):
-    """φ(s) = ½ (√s − 1)²."""
+    """Squared Hellinger distance, φ(s) = ½ (√s − 1)².
+
+    Examples
+    --------
+    >>> from drolearn import Hellinger, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=Hellinger()).value, 6)
+    3.957317
+    """
 
     name: ClassVar[str] = "hellinger"
     family: ClassVar[str] = "hellinger"
@@ -246,13 +134,20 @@ class Hellinger(Divergence):
     slope_infinity: ClassVar[Any] = 0.5
     curvature: ClassVar[Any] = 0.25
 
-    def _phi(self, s: Array) -> Array:
-        return 0.5 * (np.sqrt(s) - 1.0) ** 2
+    def _phi(self, s: Array, t: Array) -> Array:
+        return 0.5 * (t / (1.0 + np.sqrt(s))) ** 2
 
 
 @dataclass(frozen=True)
 class JensenShannon(Divergence):
-    """φ(s) = ½ (s log s − (1 + s) log((1 + s)/2))."""
+    """Jensen-Shannon divergence, φ(s) = ½ (s log s − (1 + s) log((1 + s)/2)).
+
+    Examples
+    --------
+    >>> from drolearn import JensenShannon, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=JensenShannon()).value, 6)
+    3.974483
+    """
 
     name: ClassVar[str] = "jensen-shannon"
     family: ClassVar[str] = "jensen-shannon"
@@ -260,13 +155,25 @@ class JensenShannon(Divergence):
     slope_infinity: ClassVar[Any] = 0.5 * math.log(2.0)
     curvature: ClassVar[Any] = 0.25
 
-    def _phi(self, s: Array) -> Array:
-        return 0.5 * (s * np.log(s) - (1.0 + s) * np.log(0.5 * (1.0 + s)))
+    def _phi(self, s: Array, t: Array) -> Array:
+        # With log(1 + t) = t − r(t): φ = ½ (½ t² − s r(t) + (1 + s) r(½ t)).
+        near = 0.5 * t * t - s * x_minus_log1p(t) + (1.0 + s) * x_minus_log1p(0.5 * t)
+        mean = np.log(0.5 + 0.5 * s)
+        return 0.5 * np.where(np.abs(t) <= 0.25, near, s * (np.log(s) - mean) - mean)
 
 
 @dataclass(frozen=True)
 class TotalVariation(Divergence):
-    """φ(s) = ½ |s − 1|: mass ρ moves from the smallest losses to the largest."""
+    """Total variation distance, φ(s) = ½ |s − 1|.
+
+    The worst case moves the mass ρ from the smallest losses to the largest.
+
+    Examples
+    --------
+    >>> from drolearn import TotalVariation, worst_case
+    >>> worst_case([1.0, 2.0, 3.0, 4.0], rho=0.25, divergence=TotalVariation()).value
+    3.25
+    """
 
     name: ClassVar[str] = "total-variation"
     family: ClassVar[str] = "total-variation"
@@ -274,16 +181,21 @@ class TotalVariation(Divergence):
     slope_infinity: ClassVar[Any] = 0.5
     strictly_convex: ClassVar[Any] = False
 
-    def _phi(self, s: Array) -> Array:
-        return 0.5 * np.abs(s - 1.0)
+    def _phi(self, s: Array, t: Array) -> Array:
+        return 0.5 * np.abs(t)
 
 
 @dataclass(frozen=True)
 class CVaR(Divergence):
-    """No row may have more than 1/level times its base weight.
+    """Conditional value at risk: p may be at most 1/level times the base weight.
 
-    The worst case is then the mean of the worst `level` of the data: CVaR(0.1) looks at the
-    worst tenth.  φ is zero or infinite, so the ball is the same for every radius.
+    The worst case is the mean of the worst `level` of the data: CVaR(0.1) averages over the worst
+    tenth.  φ is zero up to s = 1/level and infinite beyond, so the radius has no effect.
+
+    Parameters
+    ----------
+    level : float, default=0.1
+        The share of the data to average over, above 0 and at most 1.
 
     Examples
     --------
@@ -299,33 +211,44 @@ class CVaR(Divergence):
     strictly_convex: ClassVar[Any] = False
 
     def __post_init__(self) -> None:
-        if not _is_number(self.level) or not 0.0 < self.level <= 1.0:
+        if not 0.0 < float_or_nan(self.level) <= 1.0:
             raise ValueError(
                 f"The 'level' parameter of CVaR must be a number above 0 and at most 1, "
-                f"the share of the data to look at. Got {self.level!r} instead."
+                f"the share of the data to average over. Got {self.level!r} instead."
             )
 
     def _parameter(self) -> float:
         return float(self.level)
 
-    def _phi(self, s: Array) -> Array:
-        # The worst-case weights themselves may lie a rounding above the limit.
+    def _phi(self, s: Array, t: Array) -> Array:
+        # The worst-case weights themselves may exceed the limit by a rounding error.
         return np.where(s <= (1.0 + 1e-12) / self.level, 0.0, math.inf)
 
 
 @dataclass(frozen=True)
 class CressieRead(Divergence):
-    """φ(s) = (sᵏ − k s + k − 1) / (k (k − 1)).
+    """Power divergence, φ(s) = (sᵏ − k s + k − 1) / (k (k − 1)).
 
     k = 2 is half of χ², k = 1 is KL, k = ½ is four times the squared Hellinger distance and
-    k = 0 is reverse KL; the larger k, the more evenly the worst case spreads.
+    k = 0 is reverse KL.  The larger k, the more evenly the worst case spreads.
+
+    Parameters
+    ----------
+    k : float, default=2.0
+        The power, from -100 to 100.
+
+    Examples
+    --------
+    >>> from drolearn import CressieRead, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=CressieRead(1.5)).value, 6)
+    2.98113
     """
 
     k: float = 2.0
     name: ClassVar[str] = "cressie-read"
 
     def __post_init__(self) -> None:
-        if not _is_number(self.k) or not abs(self.k) <= 100.0:
+        if not abs(float_or_nan(self.k)) <= 100.0:
             raise ValueError(
                 f"The 'k' parameter of CressieRead must be a number from -100 to 100. "
                 f"Got {self.k!r} instead."
@@ -333,114 +256,66 @@ class CressieRead(Divergence):
 
     @property
     def family(self) -> str:  # type: ignore[override]
+        """The name of the divergence in the core."""
         return {0.0: "reverse-kl", 1.0: "kl"}.get(self.k, "cressie-read")
 
     @property
     def phi_zero(self) -> float:  # type: ignore[override]
+        """The value φ(0)."""
         return 1.0 / self.k if self.k > 0.0 else math.inf
 
     @property
     def slope_infinity(self) -> float:  # type: ignore[override]
+        """The limit of φ(s)/s."""
         return 1.0 / (1.0 - self.k) if self.k < 1.0 else math.inf
 
     def _parameter(self) -> float:
         return float(self.k)
 
     def _origin(self) -> float:
-        # Next to k = 1 the pole is far away, and would only cost digits.
+        # Next to k = 1 the pole is far away, and measuring from it would only cost digits.
         if self.family == "cressie-read" and abs(self.k - 1.0) < 0.5:
             return 0.0
         return 0.0 if self.k == 1.0 else 1.0 / (1.0 - self.k)
 
-    def _phi(self, s: Array) -> Array:
-        k, log = self.k, np.log(s)
-        if k > 0.5:  # exact next to k = 1
-            t = np.expm1((k - 1.0) * log) / (k - 1.0) if k != 1.0 else log
-            return (1.0 - s + s * t) / k
-        power = np.expm1(k * log) / k if k != 0.0 else log  # exact next to k = 0
-        return (power - (s - 1.0)) / (k - 1.0)
+    def _phi(self, s: Array, t: Array) -> Array:
+        k, log, small = self.k, np.log(s), np.abs(t) <= 0.25
+        log = np.where(small, np.log1p(t), log)
+        remainder = x_minus_log1p(t)  # t − log s
+        if k > 0.5:  # accurate next to k = 1
+            power = _expm1_ratio(k - 1.0, log)
+            near = t * log - remainder + s * _expm1_ratio(k - 1.0, log, minus_x=True)
+            return np.where(small, near, s * power - t) / k
+        # accurate next to k = 0
+        near = _expm1_ratio(k, log, minus_x=True) - remainder
+        return np.where(small, near, _expm1_ratio(k, log) - t) / (k - 1.0)
 
-
-class _Custom(Divergence):
-    """The user's own φ, tried out."""
-
-    family: ClassVar[str] = "custom"
-
-    def __init__(
-        self,
-        phi: ArrayFunction,
-        dphi: ArrayFunction,
-        dphi_inverse: ArrayFunction,
-        phi_zero: float | None,
-        slope_infinity: float,
-        strictly_convex: bool,
-        name: str,
-    ) -> None:
-        self._arguments = (
-            phi,
-            dphi,
-            dphi_inverse,
-            phi_zero,
-            slope_infinity,
-            strictly_convex,
-            name,
-        )
-        self.name = str(name)  # type: ignore[misc]
-        self.strictly_convex = bool(strictly_convex)  # type: ignore[misc]
-        self.slope_infinity = float(slope_infinity)  # type: ignore[misc]
-        f, df = UserFunction("phi", phi), UserFunction("dphi", dphi)
-        g = UserFunction("dphi_inverse", dphi_inverse)
-        self._functions = (f, df, g)
-        self.phi_zero = limit_at_zero(f, phi_zero)  # type: ignore[misc]
-        try_out(f, df, g, self.phi_zero, self.slope_infinity, self.strictly_convex)
-        self._slope_one = slope_at_one(f, df, self.strictly_convex)
-        bend = (df.at(1.0 + 1e-4) - df.at(1.0 - 1e-4)) / 2e-4
-        self.curvature = bend if 0.0 < bend < math.inf else 1.0  # type: ignore[misc]
-
-    def _phi(self, s: Array) -> Array:
-        return self._functions[0](s.ravel()).reshape(s.shape)
-
-    @cached_property
-    def core(self) -> _core.Divergence:
-        slope_one = self._slope_one
-        # Straight pieces are searched by bisection, which needs no pole.
-        finite = self.strictly_convex and self.slope_infinity < math.inf
-        return _core.Divergence(
-            self.family,
-            0.0,
-            self.slope_infinity - slope_one if finite else 0.0,
-            self.phi_zero + slope_one,
-            self.curvature,
-            not self.strictly_convex,
-            (slope_one, *(function.core for function in self._functions)),
+    def _far(self, p: Array, base: Array) -> Array:
+        if self.k < 1.0:
+            return self.slope_infinity * p
+        if self.k == 1.0:
+            return KL()._far(p, base)
+        return np.exp(self.k * np.log(p) + (1.0 - self.k) * np.log(base)) / (
+            self.k * (self.k - 1.0)
         )
 
-    def __repr__(self) -> str:
-        return f"Divergence.custom(name={self.name!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Custom) and self._arguments == other._arguments
-
-    def __hash__(self) -> int:
-        return hash(self._arguments)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        check_picklable(*self._functions)
-        return _Custom, self._arguments  # made anew on arrival
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+def _expm1_ratio(k: float, x: Array, minus_x: bool = False) -> Array:
+    """(eᵏˣ − 1)/k, or that minus x; for k = 0 the limit."""
+    if k == 0.0:
+        return np.zeros_like(x) if minus_x else x
+    return (expm1_minus_x(k * x) if minus_x else np.expm1(k * x)) / k
 
 
 _BY_NAME: dict[str, Divergence] = {
-    kind.name: kind()
-    for kind in (ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, TotalVariation, CVaR)
+    cls.name: cls()
+    for cls in (ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, TotalVariation, CVaR)
 }
 
 
 _ALSO_CALLED = {
     "tv": "'total-variation'",
+    "total": "'total-variation'",
     "js": "'jensen-shannon'",
     "chi-square": "'chi2'",
     "chi-squared": "'chi2'",
@@ -454,26 +329,46 @@ NAMES = tuple(_BY_NAME)
 
 
 def as_divergence(divergence: str | Divergence) -> Divergence:
-    """A divergence from its name, or as it is."""
+    """Return a divergence object for a name or an object.
+
+    Parameters
+    ----------
+    divergence : str or Divergence
+        One of the names in the table of :mod:`drolearn.divergence`, or a divergence object.
+
+    Returns
+    -------
+    Divergence
+        The divergence of that name, or the object itself.
+
+    Raises
+    ------
+    ValueError
+        If there is no divergence of that name; the message suggests a similar one.
+
+    Examples
+    --------
+    >>> from drolearn.divergence import as_divergence
+    >>> as_divergence("kl")
+    KL()
+    """
     if isinstance(divergence, Divergence):
         if not divergence.family:
             raise ValueError(
-                f"The 'divergence' parameter must be a divergence that the solver knows; make "
-                f"your own with Divergence.custom. Got {divergence!r} instead."
+                f"The 'divergence' parameter must be a built-in divergence; make your own with "
+                f"Divergence.custom. Got {divergence!r} instead."
             )
         return divergence
-    names = NAMES
     hint = ""
     if isinstance(divergence, str):
         if divergence in _BY_NAME:
             return _BY_NAME[divergence]
         plain = divergence.lower().replace("_", "-").replace(" ", "-")
-        close = difflib.get_close_matches(plain, names, 1, 0.5)
-        if plain in _ALSO_CALLED or close:
-            hint = f" Did you mean {_ALSO_CALLED.get(plain) or repr(close[0])}?"
+        alias = _ALSO_CALLED.get(plain)
+        hint = f" Did you mean {alias}?" if alias else did_you_mean(plain, NAMES)
     elif isinstance(divergence, type) and issubclass(divergence, Divergence):
         hint = f" Did you mean {divergence.__name__}()?"
-    listed = ", ".join(repr(name) for name in names)
+    listed = ", ".join(repr(name) for name in NAMES)
     raise ValueError(
         f"The 'divergence' parameter must be one of {listed} or a Divergence object. "
         f"Got {divergence!r} instead.{hint}"

@@ -1,24 +1,23 @@
-"""Losses of single examples: what they are, and the facts that solvers need.
+"""Losses of single examples, and the properties of them that solvers use.
 
-A loss looks at the margin y·f (y = ±1, f the score of the model), at the residual f − y, or
-at the scores of all classes at once.
+A loss is a function of the margin y·f (y = ±1, f the score of the model), of the residual f − y, or
+of the scores of all classes.
 
 ==================  ==========================================================  =============
-name                loss                                                        steepest slope
+name                loss                                                        slope
 ==================  ==========================================================  =============
 "logistic"          log(1 + e⁻ˣ) of the margin x                                bounded
-"squared-hinge"     max(1 − x, 0)²                                              grows
-"smoothed-hinge"    0 from x = 1 on, a parabola on 1 − width < x < 1, then 1 − x − width/2
+"squared-hinge"     max(1 − x, 0)²                                              unbounded
+"smoothed-hinge"    max(1 − x, 0), made quadratic for 1 − width < x < 1         bounded
 "multinomial"       log Σ exp f − f_y of the scores of all classes              bounded
-"squared"           ½ r² of the residual r                                      grows
-"huber"             ½ r² up to |r| = width, then straight                       bounded
-`Loss.custom`       the user's own
+"squared"           ½ r² of the residual r                                      unbounded
+"huber"             ½ r² for |r| ≤ width, linear beyond                         bounded
+`Loss.custom`       given by the user
 ==================  ==========================================================  =============
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,27 +29,38 @@ from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
 from drolearn._custom import ArrayFunction, UserFunction, check_picklable
+from drolearn._numbers import as_reals, float_or_nan
+from drolearn._validation import did_you_mean
 
 __all__ = ["Loss", "as_loss"]
 
 Array = NDArray[np.float64]
-Kind = Literal["margin", "residual", "classes"]
+Argument = Literal["margin", "residual", "classes"]
 
 
 @dataclass(frozen=True)
 class Loss:
     """A convex loss of one example.
 
-    Attributes
+    Use a name such as ``"logistic"``, or one of :meth:`smoothed_hinge`, :meth:`huber` and
+    :meth:`custom`, instead of calling this class.
+
+    Parameters
     ----------
     name : str
-        What it is called.
+        The name of the loss.
+    kind : str
+        The name of its formula in the core.
     of : {"margin", "residual", "classes"}
-        What it looks at.
+        The argument of the loss: y·f, f − y, or the scores of all classes.
     smoothness : float
-        The largest second derivative; step sizes follow from it.
-    width : float
-        Where the parabola ends, for the losses that have one.
+        The largest second derivative.  It determines the automatic step sizes.
+    width : float, default=1.0
+        The width of the quadratic part of the smoothed hinge and Huber losses.
+    functions : tuple, default=()
+        The checked functions of a custom loss.
+    sources : tuple, default=()
+        The functions of a custom loss as they were passed, for pickling.
 
     Examples
     --------
@@ -66,38 +76,72 @@ class Loss:
 
     name: str
     kind: str
-    of: Kind
+    of: Argument
     smoothness: float
     width: float = 1.0
     functions: tuple[UserFunction, ...] = field(default=(), repr=False, compare=False)
     sources: tuple[Any, ...] = field(default=(), repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A loss of one's own is made anew on arrival."""
+        """Pickle a custom loss as the arguments of `custom`."""
         if self.sources:
             check_picklable(*self.functions)
-            return _remake, (*self.sources, self.of, self.smoothness, self.name)
+            return _make_custom, (*self.sources, self.of, self.smoothness, self.name)
         return Loss, (self.name, self.kind, self.of, self.smoothness, self.width)
 
     def __deepcopy__(self, memo: object) -> Loss:
-        """Itself, as nothing about it can change."""
+        """Return the loss itself: it cannot be changed."""
         return self
 
     @staticmethod
     def smoothed_hinge(width: float = 1.0) -> Loss:
-        """The hinge loss with its corner rounded off over `width`."""
-        return Loss(
-            "smoothed-hinge",
-            "smoothed-hinge",
-            "margin",
-            1.0 / _as_width(width),
-            float(width),
-        )
+        """Create a hinge loss that is quadratic on an interval of length `width`.
+
+        The loss of the margin x is 0 for x ≥ 1, (1 − x)²/(2 width) for 1 − width < x < 1, and
+        1 − x − width/2 below.
+
+        Parameters
+        ----------
+        width : float, default=1.0
+            Length of the quadratic part, above 0.
+
+        Returns
+        -------
+        Loss
+            The loss.
+
+        Examples
+        --------
+        >>> from drolearn import Loss
+        >>> Loss.smoothed_hinge(0.5).at([0.0, 0.75, 2.0])[0]
+        array([0.75  , 0.0625, 0.    ])
+        """
+        width = _as_positive("width", width)
+        return Loss("smoothed-hinge", "smoothed-hinge", "margin", 1.0 / width, width)
 
     @staticmethod
     def huber(width: float = 1.35) -> Loss:
-        """Squares of small residuals, sizes of large ones."""
-        return Loss("huber", "huber", "residual", 1.0, _as_width(width))
+        """Create a Huber loss: quadratic for small residuals, linear for large ones.
+
+        The loss of the residual r is ½ r² for |r| ≤ width and width·|r| − ½ width² beyond.
+
+        Parameters
+        ----------
+        width : float, default=1.35
+            Largest residual of the quadratic part, above 0.
+
+        Returns
+        -------
+        Loss
+            The loss.
+
+        Examples
+        --------
+        >>> from drolearn import Loss
+        >>> Loss.huber(1.0).at([0.5, -3.0])[0]
+        array([0.125, 2.5  ])
+        """
+        return Loss("huber", "huber", "residual", 1.0, _as_positive("width", width))
 
     @staticmethod
     def custom(
@@ -108,104 +152,206 @@ class Loss:
         smoothness: float,
         name: str = "custom",
     ) -> Loss:
-        """A loss of your own, from functions of arrays of margins or residuals.
+        """Define a loss by two functions of arrays of margins or residuals.
+
+        The functions take an array of numbers and return as many.  A
+        :class:`scipy.LowLevelCallable` of the signature ``double (double)`` runs at compiled speed.
+        The functions are checked on a grid from -5 to 5.
 
         Parameters
         ----------
-        value, slope : callable or scipy.LowLevelCallable
-            The loss and its derivative.  They take an array of numbers and return as many; a
-            LowLevelCallable of the signature ``double (double)`` runs at compiled speed.
+        value : callable or scipy.LowLevelCallable
+            The loss, a convex function.
+        slope : callable or scipy.LowLevelCallable
+            The derivative of the loss.
         of : {"margin", "residual"}
-            What the numbers are: y·f with y = ±1, or f − y.
+            The argument of the functions: y·f with y = ±1, or f − y.
         smoothness : float
-            A bound on the second derivative where models are expected to go; it sets the
-            automatic step sizes.
-        name : str
-            What to call it.
+            A bound on the second derivative for the arguments that occur in training.  It
+            determines the automatic step sizes.
+        name : str, default="custom"
+            The name of the loss.
+
+        Returns
+        -------
+        Loss
+            The loss.
+
+        Raises
+        ------
+        ValueError
+            If the loss is not finite or not convex, or if `slope` is not its derivative; the
+            message names a point where the check fails.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from drolearn import Loss
+        >>> loss = Loss.custom(np.cosh, np.sinh, of="residual", smoothness=10.0, name="cosh")
+        >>> loss.at([0.0, 1.0])[1].round(3)
+        array([0.   , 1.175])
         """
         if of not in ("margin", "residual"):
             raise ValueError(
                 f"The 'of' parameter must be 'margin' or 'residual'. Got {of!r} instead."
             )
-        if not (isinstance(smoothness, int | float) and 0.0 < smoothness < math.inf):
-            raise ValueError(
-                f"The 'smoothness' parameter must be a positive number. Got {smoothness!r} instead."
-            )
+        bound = _as_positive("smoothness", smoothness)
         functions = (UserFunction("value", value), UserFunction("slope", slope))
-        _try_out(*functions)
-        return Loss(
-            name, "custom", of, float(smoothness), functions=functions, sources=(value, slope)
-        )
+        _check_functions(*functions)
+        return Loss(name, "custom", of, bound, functions=functions, sources=(value, slope))
 
     def at(self, x: ArrayLike) -> tuple[Array, Array]:
-        """Values and slopes at margins or residuals x."""
+        """Evaluate the loss and its derivative.
+
+        Parameters
+        ----------
+        x : array-like of float
+            Margins or residuals, whichever is the argument of the loss.  Arrays of more than one
+            dimension are flattened.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            The losses.
+        slopes : ndarray of shape (n,)
+            Their derivatives.
+
+        Raises
+        ------
+        ValueError
+            If the loss is multinomial, or if `x` does not hold real numbers.
+
+        Examples
+        --------
+        >>> from drolearn.loss import as_loss
+        >>> values, slopes = as_loss("squared").at([0.0, 2.0])
+        >>> values, slopes
+        (array([0., 2.]), array([0., 2.]))
+        """
         if self.of == "classes":
-            raise ValueError("The multinomial loss has no single margin; use losses of scores.")
-        scores = np.ravel(np.asarray(x, dtype=np.float64))
-        # With these labels, scores are margins or residuals.
+            raise ValueError(
+                "The multinomial loss has no single margin; use of_scores with the scores of all "
+                "classes."
+            )
+        scores = np.ascontiguousarray(as_reals("x", x).ravel())
+        # With the label 1, scores are margins; with the label 0, they are residuals.
         labels = np.zeros(scores.size) if self.of == "residual" else np.ones(scores.size)
-        return self.of_scores(scores, labels) if scores.size else (scores, scores)
+        return self.of_scores(scores, labels) if scores.size else (np.empty(0), np.empty(0))
 
     def of_scores(self, scores: Array, y: Array, threads: int = 1) -> tuple[Array, Array]:
-        """Losses of scores, m for each label, and their slopes in the scores."""
+        """Evaluate the loss and its derivatives in the scores of a model.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n * m,)
+            Scores of n rows, m for each row: one, or one for each class.  Contiguous float64.
+        y : ndarray of shape (n,)
+            Labels: ±1 for losses of the margin, numbers for losses of the residual, class numbers
+            0, 1, … for the multinomial loss.  Contiguous float64.
+        threads : int, default=1
+            Number of threads.
+
+        Returns
+        -------
+        values : ndarray of shape (n,)
+            The losses.
+        slopes : ndarray of shape (n * m,)
+            Their derivatives in the scores.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from drolearn.loss import as_loss
+        >>> scores, y = np.array([1.0, 2.0]), np.array([1.0, 0.0])
+        >>> as_loss("squared").of_scores(scores, y)
+        (array([0., 2.]), array([0., 2.]))
+        """
         z, slopes = np.empty(y.size), np.empty(scores.size)
         _core.losses(self.core, scores, y, z, slopes, threads)
         return z, slopes
 
     def bends(self, scores: Array, y: Array, threads: int = 1) -> Array:
-        """Second derivatives of losses of one score."""
+        """Evaluate the second derivative of the loss in the score.
+
+        Parameters
+        ----------
+        scores : ndarray of shape (n,)
+            One score for each row.  Contiguous float64.
+        y : ndarray of shape (n,)
+            Labels: ±1 for losses of the margin, numbers for losses of the residual.  Contiguous
+            float64.
+        threads : int, default=1
+            Number of threads.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The second derivatives.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from drolearn.loss import as_loss
+        >>> as_loss("logistic").bends(np.array([0.0]), np.array([1.0]))
+        array([0.25])
+        """
         out = np.empty(y.size)
         _core.bends(self.core, scores, y, out, threads)
         return out
 
     @property
     def conjugate(self) -> Callable[[Array, Array], Array] | None:
-        """l*(u) = sup u f − l(f) for labels y, row by row; None where it is unknown.
+        """The convex conjugate l*(u) = sup u f − l(f), as a function of slopes and labels.
 
-        Rows of the multinomial loss have one u for each class.
+        The function takes slopes u, one for each row or one for each row and class, and labels y;
+        it returns one number for each row.  The conjugate of a custom loss is unknown: None.
         """
         if self.of == "classes":
             return _multinomial_conjugate
-        form = _CONJUGATES.get(self.kind)
-        if form is None:
+        formula = _CONJUGATES.get(self.kind)
+        if formula is None:
             return None
 
         def function(u: Array, y: Array) -> Array:
-            with np.errstate(invalid="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 if self.of == "residual":
-                    return form(u, self.width) + u * y
-                return form(u * y, self.width)
+                    return formula(u, self.width) + u * y
+                return formula(u * y, self.width)
 
         return function
 
     @cached_property
     def core(self) -> _core.Loss:
-        """The loss as the core sees it."""
+        """The loss for the compiled core."""
         functions = tuple(function.core for function in self.functions) or None
         return _core.Loss(self.kind, self.of == "residual", self.width, functions)
 
 
-def _remake(value: Any, slope: Any, of: Any, smoothness: float, name: str) -> Loss:
+def _make_custom(value: Any, slope: Any, of: Any, smoothness: float, name: str) -> Loss:
+    """Unpickle a custom loss."""
     return Loss.custom(value, slope, of=of, smoothness=smoothness, name=name)
 
 
-def _as_width(width: float) -> float:
-    if not (isinstance(width, int | float) and 0.0 < width < math.inf):
-        raise ValueError(f"The 'width' parameter must be a positive number. Got {width!r} instead.")
-    return float(width)
+def _as_positive(parameter: str, value: float) -> float:
+    number = float_or_nan(value)
+    if not 0.0 < number < math.inf:
+        raise ValueError(
+            f"The '{parameter}' parameter must be a positive number. Got {value!r} instead."
+        )
+    return number
 
 
-def _try_out(value: UserFunction, slope: UserFunction) -> None:
-    """Refuse a loss that is not finite or convex, or whose slope is not its derivative."""
+def _check_functions(value: UserFunction, slope: UserFunction) -> None:
+    """Reject a loss that is not finite or convex, or whose slope is not its derivative."""
     grid = np.linspace(-5.0, 5.0, 201)
     values, slopes = value(grid), slope(grid)
-    for name, found in (("value", values), ("slope", slopes)):
-        if not np.isfinite(found).all():
-            x = grid[~np.isfinite(found)][0]
-            wrong = found[~np.isfinite(found)][0]
+    for name, numbers in (("value", values), ("slope", slopes)):
+        if not np.isfinite(numbers).all():
+            x, wrong = grid[~np.isfinite(numbers)][0], numbers[~np.isfinite(numbers)][0]
             raise ValueError(f"{name}(x) must be finite. It is {wrong} at x = {x:.6g}.")
-    between = np.diff(values) / np.diff(grid)
-    slack = 1e-7 * (1.0 + abs(values).max())
+    with np.errstate(all="ignore"):
+        between = np.diff(values) / np.diff(grid)
+        slack = 1e-7 * (1.0 + abs(values).max())
     for i in range(1, grid.size - 1):
         if between[i - 1] > between[i] + slack:
             raise ValueError(
@@ -220,13 +366,13 @@ def _try_out(value: UserFunction, slope: UserFunction) -> None:
 
 
 def _inside(a: Array, low: float, high: float, value: Array) -> Array:
-    """The value where low ≤ a ≤ high but for rounding, and infinity elsewhere."""
+    """The value where low ≤ a ≤ high up to rounding, and infinity elsewhere."""
     return np.where((a >= low - 1e-15) & (a <= high + 1e-15), value, math.inf)
 
 
 def _entropy(q: Array) -> Array:
     """q log q, zero at zero."""
-    from scipy.special import xlogy  # imported when used, as all of SciPy's heavy parts
+    from scipy.special import xlogy  # imported here because importing SciPy is slow
 
     return xlogy(q, q)
 
@@ -237,14 +383,14 @@ def _logistic_conjugate(a: Array, width: float) -> Array:
 
 
 def _multinomial_conjugate(u: Array, y: Array) -> Array:
-    """Σ q log q with q = u + e_y, which must be a probability."""
+    """Σ q log q with q = u + e_y, which must be a probability vector."""
     q = u.reshape(y.size, -1).copy()
     q[np.arange(y.size), y.astype(np.int64)] += 1.0
-    fine = (q.min(axis=1) >= -1e-15) & (abs(q.sum(axis=1) - 1.0) <= 1e-12)
-    return np.where(fine, _entropy(np.maximum(q, 0.0)).sum(axis=1), math.inf)
+    valid = (q.min(axis=1) >= -1e-15) & (abs(q.sum(axis=1) - 1.0) <= 1e-12)
+    return np.where(valid, _entropy(np.maximum(q, 0.0)).sum(axis=1), math.inf)
 
 
-#: l* of the margin or residual; labels are put in by `Loss.conjugate`.
+#: l* as a function of the slope in the margin or residual; `Loss.conjugate` adds the labels.
 _CONJUGATES: dict[str, Callable[[Array, float], Array]] = {
     "logistic": _logistic_conjugate,
     "squared-hinge": lambda a, _: _inside(a, -math.inf, 0.0, a + 0.25 * a * a),
@@ -264,14 +410,35 @@ _NAMED = {
 
 
 def as_loss(loss: str | Loss) -> Loss:
-    """The loss that is meant."""
+    """Return a loss object for a name or an object.
+
+    Parameters
+    ----------
+    loss : str or Loss
+        One of the names in the table of :mod:`drolearn.loss`, or a loss object.
+
+    Returns
+    -------
+    Loss
+        The loss of that name, or the object itself.
+
+    Raises
+    ------
+    ValueError
+        If there is no loss of that name; the message suggests a similar one.
+
+    Examples
+    --------
+    >>> from drolearn.loss import as_loss
+    >>> as_loss("huber").width
+    1.35
+    """
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str) and loss in _NAMED:
         return _NAMED[loss]
-    close = difflib.get_close_matches(str(loss), _NAMED, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
     names = ", ".join(repr(name) for name in _NAMED)
     raise ValueError(
-        f"The 'loss' parameter must be one of {names}, or a Loss. Got {loss!r} instead.{hint}"
+        f"The 'loss' parameter must be one of {names}, or a Loss. "
+        f"Got {loss!r} instead.{did_you_mean(loss, _NAMED)}"
     )

@@ -1,6 +1,6 @@
-"""The inner problem: losses in, worst-case weights out.
+"""The inner problem: worst-case weights of a vector of losses.
 
-worst_case    the maximum over a ball, exactly
-smoothing     the same without corners, and how its weights follow the losses
-groups        balls that move the shares of groups instead of rows
+worst_case    the exact maximum over a ball
+smoothing     smooth approximations, and the derivative of their weights
+groups        balls that change the weights of groups instead of rows
 """

@@ -1,7 +1,7 @@
-"""Balls that move the shares of groups of rows, and not single rows.
+"""Balls that change the weights of groups of rows instead of single rows.
 
-With L_g the weighted mean loss of group g, the robust loss is the worst case of the L_g with
-the shares of the groups as weights; rows keep their weights within a group.
+With L_g the weighted mean loss of group g, the robust loss is the worst case of the L_g with the
+weights of the groups as base weights.  Within a group, rows keep their relative weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Groups of rows: whose row it is, what share each has, and how rows share its weight."""
+    """Groups of rows.
+
+    Parameters
+    ----------
+    of : array of shape (n,)
+        The group number of each row.
+    shares : array of shape (number of groups,)
+        The weight of each group; the sum is one.
+    inside : array of shape (n,)
+        The weight of each row within its group; the sum over each group is one.
+    """
 
     of: NDArray[np.int64]
     shares: Array
@@ -28,10 +38,10 @@ class Groups:
 
     @staticmethod
     def make(of: NDArray[np.int64], weights: Array | None) -> Groups:
-        """Groups of rows with weights, which are equal if none are given."""
+        """Make groups of rows with these weights; None for equal weights."""
         share = np.full(of.size, 1.0 / of.size) if weights is None else weights / weights.sum()
         shares = np.bincount(of, share).astype(np.float64)
-        # A group without weight has no share to move.
+        # The rows of a group of weight zero have weight zero.
         inside = np.where(share > 0.0, share, 0.0)
         inside /= np.where(shares > 0.0, shares, 1.0)[of]
         return Groups(of, shares, inside)
@@ -40,6 +50,6 @@ class Groups:
         """The mean loss of each group."""
         return np.bincount(self.of, self.inside * z, self.shares.size).astype(np.float64)
 
-    def spread(self, each: WorstCase) -> WorstCase:
-        """A worst case of groups as one of rows."""
-        return replace(each, weights=each.weights[self.of] * self.inside)
+    def spread(self, worst: WorstCase) -> WorstCase:
+        """The worst case of rows that corresponds to a worst case of groups."""
+        return replace(worst, weights=worst.weights[self.of] * self.inside)

@@ -1,0 +1,154 @@
+// Bindings of the draws and of the loop of the stochastic solvers.
+#include <algorithm>
+#include <bit>
+
+#include "bound_types.hpp"
+
+namespace drolearn::bindings {
+namespace {
+
+// -- draws ---------------------------------------------------------------------------------------
+
+// The C interface of a NumPy bit generator, from its attribute `capsule`.
+const BitGenerator& generator_of(const nb::capsule& capsule) {
+    void* pointer = PyCapsule_GetPointer(capsule.ptr(), "BitGenerator");
+    if (!pointer) throw nb::python_error();
+    return *static_cast<const BitGenerator*>(pointer);
+}
+
+// A NumPy array that owns the values.
+template <class T>
+nb::object as_array(std::vector<T>&& values, std::initializer_list<size_t> shape) {
+    auto* moved = new std::vector<T>(std::move(values));
+    nb::capsule owner(moved, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T>(moved->data(), shape, owner));
+}
+
+// Rows, blocks (start, stop, coefficient, radius) and the size of the base block.
+nb::tuple as_tuple(DrawResult&& draw) {
+    std::vector<double> blocks;
+    for (const Block& block : draw.blocks) {
+        blocks.push_back(static_cast<double>(block.start));
+        blocks.push_back(static_cast<double>(block.stop));
+        blocks.push_back(block.coefficient);
+        blocks.push_back(block.radius);
+    }
+    const size_t count = draw.rows.size(), number = draw.blocks.size();
+    return nb::make_tuple(as_array(std::move(draw.rows), {count}),
+                          as_array(std::move(blocks), {number, 4}), draw.base);
+}
+
+nb::tuple draw(const nb::capsule& generator, const PyPlan& plan, double step) {
+    return as_tuple(kernels().draw(generator_of(generator), plan.core, step));
+}
+
+nb::tuple draw_level(const nb::capsule& generator, const PyPlan& plan, size_t level) {
+    require(level < plan.sizes.size(), "level must be one of the levels of the plan.");
+    return as_tuple(kernels().draw_level(generator_of(generator), plan.core, level));
+}
+
+// -- descent -------------------------------------------------------------------------------------
+
+struct PyDescent {
+    // Python keeps the referenced objects alive (nb::keep_alive).
+    const PyLoss& loss;
+    const PyDivergence& divergence;
+    const PyPlan& plan;
+    const PyRows& rows;
+    double l2;
+    Vector y, mean, scale;
+    std::optional<Vector> base;
+
+    PyDescent(std::pair<const PyLoss*, const PyDivergence*> objective, double l2,
+              const PyPlan& plan, const PyRows& rows,
+              std::pair<Vector, std::optional<Vector>> labels, std::pair<Vector, Vector> columns)
+        : loss(*objective.first), divergence(*objective.second), plan(plan), rows(rows), l2(l2),
+          y(labels.first), mean(columns.first), scale(columns.second), base(labels.second) {
+        require(static_cast<size_t>(plan.core.n) == rows.n,
+                "plan must be made for the number of rows.");
+        require_length(y, rows.n, "y");
+        if (base) require_length(*base, rows.n, "base");
+        require_length(mean, rows.d, "mean");
+        require_length(scale, rows.d + 1, "scale");
+        require(l2 >= 0.0, "l2 must be at least 0.");
+        if (rows.is_sparse()) check_sparse_scales();
+    }
+
+    // anchor: (theta, drift) or None; steps: (gammas, clip, omega, limit).
+    int run(const nb::capsule& generator, std::pair<OutMatrix, OutMatrix> model,
+            std::optional<std::pair<Matrix, Matrix>> anchor,
+            std::tuple<Vector, double, double, double> steps, Tally& tally) const {
+        const auto& [theta, average] = model;
+        const size_t m = theta.shape(0);
+        require(m > 0 && theta.shape(1) == rows.d + 1,
+                "theta must have one row of d + 1 numbers for each score.");
+        require_length(average, theta.size(), "average");
+        loss.check_labels(y, m);
+        if (anchor) {
+            require_length(anchor->first, theta.size(), "anchor");
+            require_length(anchor->second, theta.size(), "drift");
+        }
+        const auto& [gammas, clip, omega, limit] = steps;
+        const BitGenerator& rng = generator_of(generator);
+        const Task task{
+            {loss.core, divergence.core, l2},
+            plan.core,
+            rows.core,
+            {y.data(), base ? base->data() : nullptr},
+            {mean.data(), scale.data()},
+            {anchor ? anchor->first.data() : nullptr, anchor ? anchor->second.data() : nullptr}};
+        const Steps core_steps{gammas.data(), gammas.size(), clip, omega, limit};
+        const Model core_model{theta.data(), average.data(), m};
+        const Status status = [&] {
+            const nb::gil_scoped_release release;
+            Workers workers(1, check_signals);
+            return kernels().descend(task, rng, core_model, core_steps, tally, workers);
+        }();
+        return checked(status);
+    }
+
+  private:
+    void check_sparse_scales() const {
+        std::vector<double> different;
+        for (size_t j = 0; j < rows.d; ++j) {
+            const double value = scale.data()[j];
+            const bool power = std::isfinite(value) && (std::bit_cast<uint64_t>(value) << 12) == 0;
+            require(value == 0.0 || (value >= 2.3e-308 && power),
+                    "scales of sparse columns must be zero or powers of two.");
+            if (std::find(different.begin(), different.end(), value) == different.end()) {
+                different.push_back(value);
+            }
+        }
+        require(different.size() <= most_scales, "there are too many different scales.");
+    }
+};
+
+}  // namespace
+
+void bind_descent(nb::module_& module) {
+    module.def("draw", &draw, "generator"_a, "plan"_a, "step"_a,
+               "Return rows and blocks of one step.");
+    module.def("draw_level", &draw_level, "generator"_a, "plan"_a, "level"_a,
+               "Return a base block, or a correction not divided by its probability.");
+
+    nb::class_<Tally>(module, "Tally", "The state of a descent besides the model.")
+        .def(nb::init<>())
+        .def_rw("step", &Tally::step)
+        .def_rw("samples", &Tally::samples)
+        .def_rw("base_norm", &Tally::base_norm)
+        .def_rw("averaged", &Tally::averaged)
+        .def_rw("corrections", &Tally::corrections)
+        .def_rw("clipped", &Tally::clipped);
+    nb::class_<PyDescent>(module, "Descent", "The loop of the stochastic solvers.")
+        .def(nb::init<std::pair<const PyLoss*, const PyDivergence*>, double, const PyPlan&,
+                      const PyRows&, std::pair<Vector, std::optional<Vector>>,
+                      std::pair<Vector, Vector>>(),
+             "objective"_a, "l2"_a, "plan"_a, "rows"_a, "labels"_a.noconvert(),
+             "columns"_a.noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>(),
+             nb::keep_alive<1, 5>())
+        .def("run", &PyDescent::run, "generator"_a, "model"_a.noconvert(),
+             "anchor"_a.noconvert().none(), "steps"_a.noconvert(), "tally"_a,
+             "Make steps; return a status.");
+}
+
+}  // namespace drolearn::bindings
