@@ -15,7 +15,7 @@ import pytest
 from scipy import LowLevelCallable
 
 from drolearn import Divergence, Loss, solve, worst_case
-from tests.examples import kl, noisy, softplus, softplus_slope
+from tests.examples import CUSTOM_BURG, kl, noisy, softplus, softplus_slope
 
 Z = np.random.default_rng(0).exponential(size=200_000)
 
@@ -215,3 +215,12 @@ def test_pickling_errors_name_the_function():
         pickle.dumps(local)
     copy = pickle.loads(pickle.dumps(Divergence.custom(kl, np.log, np.exp, phi_zero=1.0)))
     assert worst_case(Z, 0.1, copy).value == pytest.approx(worst_case(Z, 0.1, "kl").value)
+
+
+@pytest.mark.parametrize("rho", [5.0, 10.0, 12.589, 15.849, 19.953, 25.119, 100.0])
+def test_large_balls_of_a_custom_divergence_are_solved_exactly(rho):
+    z = np.random.default_rng(0).standard_normal(5)
+    custom, expected = worst_case(z, rho, CUSTOM_BURG), worst_case(z, rho, "reverse-kl")
+    assert custom.gap <= 1e-13
+    np.testing.assert_allclose(custom.achieved, rho, rtol=1e-9)
+    np.testing.assert_allclose(custom.weights, expected.weights, rtol=1e-9)
