@@ -14,8 +14,9 @@ from drolearn._inner import worst_case as module
 
 #: Files that need an optional library, and are left out if it is not installed.
 _OPTIONAL = {
-    "torch": """distributed.py networks.py test_backward.py test_batches.py test_criterion.py
-        test_device.py test_distributed.py test_integrations.py test_nn_errors.py""",
+    "torch": """distributed.py networks.py test_backward.py test_batches.py test_checks.py
+        test_criterion.py test_derivatives.py test_device.py test_distributed.py
+        test_integrations.py""",
     "pooch": "test_catalogue.py test_sources.py",
     "typer": """test_claims.py test_cli.py test_protocol.py test_rows.py test_runner.py
         test_tables.py test_trial.py""",

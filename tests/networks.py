@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+
+from drolearn import CressieRead, Divergence
+from drolearn.nn import MultilevelBatches, RobustLoss
+from drolearn.nn import criterion as criterion_module
 
 #: Divergences that `RobustLoss` takes by name.
 DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
@@ -47,3 +53,45 @@ class Numbered(Dataset):
 
     def __getitem__(self, i):
         return torch.tensor(float(i))
+
+
+# -- paths through the criterion ---------------------------------------------------------
+
+HALF = Divergence.custom(
+    lambda s: (s - 1.0) ** 2 / 2.0, lambda s: s - 1.0, lambda t: np.maximum(t + 1.0, 0.0),
+    name="half", phi_zero=0.5,
+)  # fmt: skip
+DRAW = MultilevelBatches(32, batch_size=4, rho=0.5, fire=1.0, random_state=0).draw(0)
+
+
+def losses_of(n=10):
+    return exponential_losses(n).detach() + 0.1
+
+
+def on_device(monkeypatch):
+    """Solve with tensor operations, as for losses on an accelerator."""
+    monkeypatch.setattr(criterion_module, "_HOSTS", set())
+
+
+def call(divergence="chi2", nan="raise", **options):
+    """The criterion as a function of the losses only, and losses for it."""
+    criterion = RobustLoss(0.5, divergence, nan=nan)
+    losses = losses_of(DRAW.indices.size if "draw" in options else 10)
+    if nan == "skip":
+        losses[3] = math.nan
+    return lambda z: criterion(z, **options), losses
+
+
+#: Ways through the criterion, as arguments of `call`.
+PATHS = {
+    "chi2": {},
+    "kl": {"divergence": "kl"},
+    "reverse-kl": {"divergence": "reverse-kl"},
+    "cressie-read": {"divergence": CressieRead(3.0)},
+    "custom": {"divergence": HALF},
+    "weights": {"sample_weight": torch.linspace(0.5, 2.0, 10)},
+    "groups": {"groups": ["a", "b", "c", "d", "e"] * 2},
+    "numbered groups": {"groups": torch.arange(10) % 5, "divergence": "kl"},
+    "draw": {"draw": DRAW},
+    "skip": {"nan": "skip"},
+}

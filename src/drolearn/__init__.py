@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.cross_validation import RobustClassifierCV, RobustRegressorCV
     from drolearn._estimators.regression import RobustRegressor
-    from drolearn._solvers.descent import Constant, Decay, History
+    from drolearn._solvers.descent import History
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
     from drolearn._solvers.multilevel import Multilevel
     from drolearn._solvers.solve import Solution, solve
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
+    from drolearn._solvers.step_sizes import Constant, Decay
     from drolearn.loss import Loss
 
 __all__ = [
@@ -73,8 +74,8 @@ _LATER = {
     "RobustClassifierCV": "_estimators.cross_validation",
     "RobustRegressorCV": "_estimators.cross_validation",
     "RobustRegressor": "_estimators.regression",
-    "Constant": "_solvers.descent",
-    "Decay": "_solvers.descent",
+    "Constant": "_solvers.step_sizes",
+    "Decay": "_solvers.step_sizes",
     "History": "_solvers.descent",
     "Draw": "_solvers.draws",
     "Fixed": "_solvers.draws",

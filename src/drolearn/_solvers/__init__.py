@@ -16,5 +16,6 @@ multilevel   draws whose gradient is unbiased
 draws        the rows of stochastic gradients, and their weights
 allocation   optimal probabilities of multilevel draws
 ending       how a solve ended
+step_sizes   step sizes of stochastic solvers
 state_file   states of solvers as files
 """

@@ -24,11 +24,11 @@ from drolearn._solvers.ending import Ending
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem, subsample
 from drolearn._solvers.state_file import load_state, save_state
+from drolearn._solvers.step_sizes import Step, step_sizes_at
 
-__all__ = ["Constant", "Decay", "History", "State", "descend"]
+__all__ = ["History", "State", "descend", "run_steps"]
 
 Array = NDArray[np.float64]
-Step = Callable[[Array], Array]
 
 # Rows of the subsample on which progress is evaluated.
 _EVALUATION_ROWS = 1 << 14
@@ -36,59 +36,6 @@ _EVALUATION_ROWS = 1 << 14
 _STEPS = 1024
 # Multiplications in one call of the core, about 20 ms: Ctrl-C and callbacks wait for its end.
 _WORK = 2e7
-
-
-@dataclass(frozen=True)
-class Decay:
-    """Decaying step sizes γ_t = start · half/(half + t).
-
-    The defaults are those of the paper.
-
-    Parameters
-    ----------
-    start : float, default=1.0
-        The first step size.
-    half : float, default=5000.0
-        The number of steps after which the step size is half of the first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from drolearn import Decay
-    >>> Decay(0.5, half=100.0)(np.array([0.0, 100.0, 300.0]))
-    array([0.5  , 0.25 , 0.125])
-    """
-
-    start: float = 1.0
-    half: float = 5000.0
-
-    def __call__(self, t: Array) -> Array:
-        """The step sizes of steps t."""
-        return self.start * self.half / (self.half + t)
-
-
-@dataclass(frozen=True)
-class Constant:
-    """Constant step size γ_t = start.
-
-    Parameters
-    ----------
-    start : float, default=1.0
-        The step size.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from drolearn import Constant
-    >>> Constant(0.5)(np.array([0.0, 100.0]))
-    array([0.5, 0.5])
-    """
-
-    start: float = 1.0
-
-    def __call__(self, t: Array) -> Array:
-        """The step sizes of steps t."""
-        return np.full(t.shape, self.start)
 
 
 @dataclass
@@ -273,62 +220,75 @@ def descend(
     # With an anchor, iterates come closer to the optimum than a subsample can resolve.
     rows = problem.n if anchor_every < math.inf else evaluation_rows
     evaluator = _Evaluator(problem, average, rows)
-    tally = state.tally
+    tally, chunk = state.tally, _chunk_size(problem)
+    began = time.process_time() - (state.history.seconds[-1] if state.history.seconds else 0.0)
+    if math.isinf(state.best_value):
+        state.best_value = evaluator.value(state.best)
+        state.history.add(0.0, time.process_time() - began, state.best_value, math.nan, math.nan)
+    try:
+        while tally.samples < samples:
+            if isinstance(method, Multilevel):
+                method = _tuned(problem, method, state, rng, tune)
+            if tally.samples >= _next_anchor(state, anchor_every):
+                _set_anchor(problem, state)
+            limit = min((tally.samples // chunk + 1.0) * chunk, samples)
+            limit = min(limit, _next_anchor(state, anchor_every))
+            diverged, gamma = _make_steps(problem, method, state, rng, step, (clip, average, limit))
+            if diverged or evaluator.due(state, samples):
+                if diverged or not evaluator.evaluate(state, began, gamma):
+                    return Ending.DIVERGED
+                if watch(state):
+                    return Ending.STOPPED
+                if tol is not None and _stalled(state, problem.n, tol):
+                    return Ending.CONVERGED
+            if checkpoint is not None:
+                state.save(checkpoint)
+    except KeyboardInterrupt:
+        return Ending.INTERRUPTED
+    return Ending.ALL_PASSES if tol is None else Ending.EXHAUSTED
+
+
+def _chunk_size(problem: Problem) -> float:
+    """The number of samples after which the core returns to Python."""
     chunk = float(min(max(_WORK / (problem.row_size * problem.m), 64.0), 2.0**20))
     if problem.sparse:
         # Each call of the core ends with a pass over all coordinates.
         chunk = max(chunk, 4.0 * problem.d / problem.row_size)
     # An integer: the next multiple of a fraction could round to the current sample count, and the
     # loop would never end.
-    chunk = float(math.ceil(chunk))
-    began = time.process_time() - (state.history.seconds[-1] if state.history.seconds else 0.0)
-    if math.isinf(state.best_value):
-        state.best_value = evaluator.value(state.best)
-        state.history.add(0.0, time.process_time() - began, state.best_value, math.nan, math.nan)
-    ending = Ending.ALL_PASSES if tol is None else Ending.EXHAUSTED
+    return float(math.ceil(chunk))
+
+
+def _make_steps(
+    problem: Problem,
+    method: Method,
+    state: State,
+    rng: np.random.Generator,
+    step: Step,
+    settings: tuple[float, bool, float],
+) -> tuple[bool, float]:
+    """Make steps up to a sample count; whether the model diverged, and the first step size.
+
+    `settings` are the bound on corrections, whether to average, and the sample count.
+    """
+    clip, average, limit = settings
+    first = state.tally.step
+    gammas = step_sizes_at(step, first + np.arange(_STEPS, dtype=np.float64))
+    gammas = gammas * 0.5**state.anchoring.halvings
+    # Weights grow like t², so that the average forgets early iterates without knowing the number of
+    # steps in advance.
+    omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
     try:
-        while tally.samples < samples:
-            if isinstance(method, Multilevel):
-                method = _tuned(problem, method, state, rng, tune)
-            at = tally.samples
-            if anchor_every < math.inf and at >= _next_anchor(state, anchor_every):
-                _set_anchor(problem, state)
-                at = tally.samples
-            limit = min((at // chunk + 1.0) * chunk, samples)
-            if anchor_every < math.inf:
-                limit = min(limit, _next_anchor(state, anchor_every))
-            first = tally.step
-            gammas = _step_sizes(step, first + np.arange(_STEPS, dtype=np.float64))
-            gammas = gammas * 0.5**state.anchoring.halvings
-            # Weights grow like t², so that the average forgets early iterates without knowing the
-            # number of steps in advance.
-            omega = ((first + 1.0) / 1000.0) ** 2 / gammas[0] if average else 0.0
-            try:
-                status = run_steps(problem, method, state, rng, (gammas, clip, omega, limit))
-            finally:
-                state.generator = rng.bit_generator.state
-            if status == _core.NOT_SOLVED:
-                raise RuntimeError("No worst case was found for the losses of a draw.")
-            diverged = status == _core.NOT_FINITE or not np.isfinite(state.theta).all()
-            if diverged and state.anchor.shape[0]:
-                diverged = False
-                _back_to_anchor(state)
-            if diverged or evaluator.due(state, samples):
-                if diverged or not evaluator.evaluate(state, began, float(gammas[0])):
-                    ending = Ending.DIVERGED
-                    break
-                if watch(state):
-                    ending = Ending.STOPPED
-                    break
-                since = state.anchoring.halved_at
-                if tol is not None and _stalled(state.history, problem.n, tol, since):
-                    ending = Ending.CONVERGED
-                    break
-            if checkpoint is not None:
-                state.save(checkpoint)
-    except KeyboardInterrupt:
-        ending = Ending.INTERRUPTED
-    return ending
+        status = run_steps(problem, method, state, rng, (gammas, clip, omega, limit))
+    finally:
+        state.generator = rng.bit_generator.state
+    if status == _core.NOT_SOLVED:
+        raise RuntimeError("No worst case was found for the losses of a draw.")
+    diverged = status == _core.NOT_FINITE or not np.isfinite(state.theta).all()
+    if diverged and state.anchor.shape[0]:
+        _back_to_anchor(state)
+        diverged = False
+    return diverged, float(gammas[0])
 
 
 def run_steps(
@@ -354,21 +314,6 @@ def run_steps(
     model, generator = (state.theta, state.average), rng.bit_generator
     with generator.lock:
         return loop.run(generator.capsule, model, anchor, numbers, state.tally)
-
-
-def _step_sizes(step: Step, t: Array) -> Array:
-    """The step sizes of steps t, checked."""
-    try:
-        gammas = np.broadcast_to(np.asarray(step(t), dtype=np.float64), t.shape)
-        valid = bool((gammas > 0.0).all() and np.isfinite(gammas).all())
-    except (TypeError, ValueError):
-        valid, gammas = False, t
-    if not valid:
-        raise ValueError(
-            "The 'step_size' setting must be a function that maps an array of step numbers to as "
-            "many positive numbers, such as lambda t: 1.0 / (10.0 + t)."
-        )
-    return gammas
 
 
 class _Evaluator:
@@ -415,11 +360,12 @@ class _Evaluator:
         return math.isfinite(value)
 
 
-def _stalled(history: History, n: int, tol: float, since: float) -> bool:
+def _stalled(state: State, n: int, tol: float) -> bool:
     """Whether the last pass improved the objective by less than `tol`, relatively.
 
-    Only evaluations from the sample count `since` on are compared.
+    Only evaluations since the step size was last halved are compared.
     """
+    history, since = state.history, state.anchoring.halved_at
     evaluations = list(zip(history.samples, history.value, strict=True))
     evaluations = [(samples, value) for samples, value in evaluations if samples >= since]
     before = [value for samples, value in evaluations if samples <= evaluations[-1][0] - n]
@@ -430,7 +376,9 @@ def _stalled(history: History, n: int, tol: float, since: float) -> bool:
 
 
 def _next_anchor(state: State, every: float) -> float:
-    """The sample count at which the anchor is next set."""
+    """The sample count at which the anchor is next set; infinite without anchors."""
+    if every == math.inf:
+        return math.inf
     return state.anchoring.samples + every if state.anchor.shape[0] else 0.0
 
 

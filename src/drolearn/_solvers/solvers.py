@@ -26,11 +26,11 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from typing import Any, Literal, Self
 
-from drolearn._solvers.descent import Constant, Decay, Step
 from drolearn._solvers.directions import lacks_for_newton
 from drolearn._solvers.draws import Fixed, Full, Growing, Method
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
+from drolearn._solvers.step_sizes import Constant, Decay, Step
 from drolearn._validation import as_count, did_you_mean
 
 __all__ = [

@@ -26,13 +26,14 @@ from threadpoolctl import threadpool_info
 
 from drolearn import datasets
 from drolearn._estimators.classification import RobustClassifier
-from drolearn._solvers.descent import Constant, Decay, State, descend
+from drolearn._solvers.descent import State, descend
 from drolearn._solvers.draws import Fixed, Full, Growing, Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.inputs import as_problem
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import run as solve_problem
+from drolearn._solvers.step_sizes import Constant, Decay
 from drolearn.paper.protocol import Budget, Default, Draws, Exact, Run, Search
 from drolearn.paper.protocol import Method as Settings
 
