@@ -16,6 +16,7 @@ from drolearn.divergence import (
 )
 
 if TYPE_CHECKING:
+    from drolearn._estimators.base import ZeroModelWarning
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.cross_validation import RobustClassifierCV, RobustRegressorCV
     from drolearn._estimators.regression import RobustRegressor
@@ -61,6 +62,7 @@ __all__ = [
     "Solution",
     "TotalVariation",
     "WorstCase",
+    "ZeroModelWarning",
     "solve",
     "worst_case",
 ]
@@ -70,6 +72,7 @@ __version__ = "0.1.0"
 # Modules of the other public names, imported on first use: `worst_case` needs no solvers, and
 # solvers need no estimators.
 _LATER = {
+    "ZeroModelWarning": "_estimators.base",
     "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.cross_validation",
     "RobustRegressorCV": "_estimators.cross_validation",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn._numbers import as_number
+from drolearn._validation import as_number
 
 Array = NDArray[np.float64]
 ArrayFunction = Callable[[Array], ArrayLike]

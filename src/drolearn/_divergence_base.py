@@ -19,8 +19,7 @@ from drolearn._custom import (
     phi_near_one,
     slope_at_one,
 )
-from drolearn._numbers import as_number, as_reals, float_or_nan
-from drolearn._validation import as_vector
+from drolearn._validation import as_number, as_reals, as_vector, float_or_nan
 
 __all__ = ["CustomDivergence", "Divergence"]
 

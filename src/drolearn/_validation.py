@@ -17,11 +17,15 @@ __all__ = [
     "as_generator",
     "as_groups",
     "as_losses",
+    "as_number",
     "as_radius",
+    "as_reals",
     "as_vector",
     "as_weights",
     "did_you_mean",
     "distinct",
+    "float_or_nan",
+    "is_number",
     "refuse_missing",
     "thread_count",
 ]
@@ -37,11 +41,34 @@ def did_you_mean(given: object, names: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def as_count(parameter: str, value: Any) -> int:
-    """An integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+def is_number(value: object) -> bool:
+    """Whether a value is a real number; booleans are not."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def float_or_nan(value: object) -> float:
+    """A real number as a float; NaN for anything else, and for integers that are too large."""
+    try:
+        return float(value) if is_number(value) else math.nan  # type: ignore[arg-type]
+    except OverflowError:
+        return math.nan
+
+
+def as_number(parameter: str, value: object) -> float:
+    """A real number or an infinity as a float."""
+    number = float_or_nan(value)
+    if math.isnan(number):
+        raise ValueError(f"The '{parameter}' parameter must be a number. Got {value!r} instead.")
+    return number
+
+
+def as_count(parameter: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """An integer of at least `least` and at most `most`."""
+    integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not integer or value < least or (most is not None and value > most):
+        accepted = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ValueError(
-            f"The '{parameter}' parameter must be an integer of at least 1. Got {value!r} instead."
+            f"The '{parameter}' parameter must be an integer {accepted}. Got {value!r} instead."
         )
     return int(value)
 
@@ -89,6 +116,28 @@ def as_generator(random_state: Any) -> np.random.Generator:
 # -- arrays ----------------------------------------------------------------------------
 
 
+def as_reals(parameter: str, values: ArrayLike, shape: str = "an array") -> Array:
+    """A float64 array of any shape; `shape` says in errors what is expected."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            if any(value is None for value in array.ravel()):
+                raise TypeError("None would become NaN")
+            array = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"The '{parameter}' parameter must be {shape} of real numbers. "
+            f"Got {type(values).__name__} instead, which cannot be converted."
+        ) from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(
+            f"The '{parameter}' parameter must hold real numbers. "
+            f"Got an array of type {array.dtype} instead."
+        )
+    with np.errstate(over="ignore"):  # of long doubles, which become infinite
+        return array.astype(np.float64, copy=False)
+
+
 def as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector; no copy is made if it is one already."""
     if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
@@ -100,27 +149,13 @@ def as_vector(parameter: str, values: ArrayLike) -> Array:
             f"The '{parameter}' parameter must not have masked entries. "
             f"Got {np.ma.count_masked(values)} of them; use .compressed() or .filled() first."
         )
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind == "O":
-            array = array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(
-            f"The '{parameter}' parameter must be a vector of real numbers. "
-            f"Got {type(values).__name__} instead, which cannot be converted."
-        ) from None
-    if array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"The '{parameter}' parameter must hold real numbers. "
-            f"Got an array of type {array.dtype} instead."
-        )
+    array = as_reals(parameter, values, "a vector")
     if array.ndim != 1:
         raise ValueError(
             f"The '{parameter}' parameter must be one-dimensional, one number for each row. "
             f"Got an array of shape {array.shape} instead."
         )
-    with np.errstate(over="ignore"):  # of long doubles, which become infinite
-        return np.ascontiguousarray(array, dtype=np.float64)
+    return np.ascontiguousarray(array)
 
 
 def as_losses(losses: ArrayLike) -> Array:

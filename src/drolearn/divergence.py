@@ -30,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._divergence_base import Divergence
-from drolearn._numbers import expm1_minus_x, float_or_nan, x_minus_log1p
-from drolearn._validation import did_you_mean
+from drolearn._validation import did_you_mean, float_or_nan
 
 __all__ = [
     "KL",
@@ -88,7 +87,7 @@ class KL(Divergence):
     phi_zero: ClassVar[Any] = 1.0
 
     def _phi(self, s: Array, t: Array) -> Array:
-        near = t * np.log1p(t) - x_minus_log1p(t)
+        near = t * np.log1p(t) - _x_minus_log1p(t)
         return np.where(np.abs(t) <= 0.25, near, s * np.log(s) - t)
 
     def _far(self, p: Array, base: Array) -> Array:
@@ -114,7 +113,7 @@ class ReverseKL(Divergence):
     slope_infinity: ClassVar[Any] = 1.0
 
     def _phi(self, s: Array, t: Array) -> Array:
-        return np.where(np.abs(t) <= 0.25, x_minus_log1p(t), t - np.log(s))
+        return np.where(np.abs(t) <= 0.25, _x_minus_log1p(t), t - np.log(s))
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ class JensenShannon(Divergence):
 
     def _phi(self, s: Array, t: Array) -> Array:
         # With log(1 + t) = t − r(t): φ = ½ (½ t² − s r(t) + (1 + s) r(½ t)).
-        near = 0.5 * t * t - s * x_minus_log1p(t) + (1.0 + s) * x_minus_log1p(0.5 * t)
+        near = 0.5 * t * t - s * _x_minus_log1p(t) + (1.0 + s) * _x_minus_log1p(0.5 * t)
         mean = np.log(0.5 + 0.5 * s)
         return 0.5 * np.where(np.abs(t) <= 0.25, near, s * (np.log(s) - mean) - mean)
 
@@ -281,7 +280,7 @@ class CressieRead(Divergence):
     def _phi(self, s: Array, t: Array) -> Array:
         k, log, small = self.k, np.log(s), np.abs(t) <= 0.25
         log = np.where(small, np.log1p(t), log)
-        remainder = x_minus_log1p(t)  # t − log s
+        remainder = _x_minus_log1p(t)  # t − log s
         if k > 0.5:  # accurate next to k = 1
             power = _expm1_ratio(k - 1.0, log)
             near = t * log - remainder + s * _expm1_ratio(k - 1.0, log, minus_x=True)
@@ -300,11 +299,35 @@ class CressieRead(Divergence):
         )
 
 
+def _x_minus_log1p(x: Array) -> Array:
+    """x − log(1 + x), also for small x.
+
+    With q = x/(2 + x), log(1 + x) = 2 artanh q, so x − log(1 + x) = x q − 2 q³ Σ q²ʲ/(2j + 3).
+    """
+    small = np.abs(x) <= 0.25  # then q² ≤ 0.021, and ten terms suffice
+    y = np.where(small, x, 0.0)
+    q = y / (2.0 + y)
+    total = np.zeros_like(q)
+    for j in reversed(range(10)):
+        total = total * q * q + 1.0 / (2 * j + 3)
+    return np.where(small, y * q - 2.0 * q**3 * total, x - np.log1p(x))
+
+
+def _expm1_minus_x(x: Array) -> Array:
+    """eˣ − 1 − x, also for small x, where it is Σ xʲ/j! from j = 2 on."""
+    small = np.abs(x) <= 0.5  # fifteen terms suffice
+    y = np.where(small, x, 0.0)
+    total = np.ones_like(y)
+    for j in reversed(range(3, 17)):
+        total = 1.0 + total * y / j
+    return np.where(small, 0.5 * y * y * total, np.expm1(x) - x)
+
+
 def _expm1_ratio(k: float, x: Array, minus_x: bool = False) -> Array:
     """(eᵏˣ − 1)/k, or that minus x; for k = 0 the limit."""
     if k == 0.0:
         return np.zeros_like(x) if minus_x else x
-    return (expm1_minus_x(k * x) if minus_x else np.expm1(k * x)) / k
+    return (_expm1_minus_x(k * x) if minus_x else np.expm1(k * x)) / k
 
 
 _BY_NAME: dict[str, Divergence] = {

@@ -29,8 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
 from drolearn._custom import ArrayFunction, UserFunction, check_picklable
-from drolearn._numbers import as_reals, float_or_nan
-from drolearn._validation import did_you_mean
+from drolearn._validation import as_reals, did_you_mean, float_or_nan
 
 __all__ = ["Loss", "as_loss"]
 

@@ -41,7 +41,14 @@ from drolearn._validation import as_groups, as_weights
 from drolearn.divergence import NAMES, Divergence, as_divergence
 from drolearn.loss import Loss
 
-__all__ = ["X_FORMATS", "RobustLinear", "TrainingData", "as_sample_weights", "cast_if_finite"]
+__all__ = [
+    "X_FORMATS",
+    "RobustLinear",
+    "TrainingData",
+    "ZeroModelWarning",
+    "as_sample_weights",
+    "cast_if_finite",
+]
 
 Array = NDArray[np.float64]
 # The largest automatic penalty. Computations with it do not overflow, and a larger one would change
@@ -49,6 +56,25 @@ Array = NDArray[np.float64]
 _LARGEST_AUTO_PENALTY = 2.0**900
 # What `validate_data` accepts for X.
 X_FORMATS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+
+
+class ZeroModelWarning(UserWarning):
+    """Warning that the optimal model for a ball has no coefficients other than zero.
+
+    Such a model ignores the columns of X.  A smaller radius lets it learn.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from drolearn import RobustClassifier, ZeroModelWarning
+    >>> warnings.simplefilter("error", ZeroModelWarning)  # stop instead of warning
+    >>> try:
+    ...     RobustClassifier(rho=1.0).fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+    ... except ZeroModelWarning:
+    ...     print("use a smaller rho")
+    use a smaller rho
+    >>> warnings.simplefilter("default", ZeroModelWarning)
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +231,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         if solution.ending is Ending.INTERRUPTED:  # the attributes hold the best model so far
             raise KeyboardInterrupt
         if solution.ending is Ending.ZERO_MODEL:
-            warnings.warn(solution.status, stacklevel=4)
+            warnings.warn(solution.status, ZeroModelWarning, stacklevel=4)
         was_stopped = solution.ending is Ending.STOPPED
         if self.tol is not None and not solution.converged and not was_stopped:
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)

@@ -16,7 +16,7 @@ from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from drolearn._estimators.base import RobustLinear, TrainingData
+from drolearn._estimators.base import RobustLinear, TrainingData, ZeroModelWarning
 from drolearn._inner.groups import Groups
 from drolearn._validation import as_generator, as_groups, as_radius
 
@@ -189,7 +189,7 @@ def _score_fold(
         model.set_params(rho=float(rho))
         with warnings.catch_warnings():
             # The scores show it, and the final fit warns if this radius is chosen.
-            warnings.filterwarnings("ignore", "The zero model is optimal")
+            warnings.simplefilter("ignore", ZeroModelWarning)
             model.fit(data.X[train], data.y[train], sample_weight=weights, groups=groups)  # type: ignore[attr-defined]
         scores.append(_score(model, path, data, group_indices, test))
     return scores

@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import without_dust
 from drolearn._solvers.problem import Problem
-from drolearn._validation import as_groups, as_radius, as_weights, distinct, refuse_missing
+from drolearn._validation import (
+    as_groups,
+    as_radius,
+    as_weights,
+    distinct,
+    float_or_nan,
+    refuse_missing,
+)
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss, as_loss
 
@@ -74,7 +81,7 @@ def make_problem(
     if not isinstance(X, np.ndarray) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    if not (isinstance(l2, int | float | np.number) and 0.0 <= l2 < math.inf):
+    if not 0.0 <= float_or_nan(l2) < math.inf:
         raise ValueError(
             f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
         )

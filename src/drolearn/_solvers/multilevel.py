@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn import _core
 from drolearn._solvers.allocation import allocate
 from drolearn._solvers.draws import Draw, Method, as_draw
-from drolearn._validation import as_count
+from drolearn._validation import as_count, float_or_nan
 
 __all__ = ["Multilevel"]
 
@@ -85,11 +84,11 @@ class Multilevel(Method):
         super().__post_init__()
         as_count("batch_size", self.batch_size)
         r = 2.0**-1.5 if self.r == "auto" else self.r
-        if not (isinstance(r, int | float) and 0.0 < r < 1.0):
+        if not 0.0 < float_or_nan(r) < 1.0:
             raise ValueError(
                 f"The 'r' parameter must be 'auto' or lie between 0 and 1. Got {r!r} instead."
             )
-        if not (isinstance(self.fire, Real) and 0.0 < self.fire <= 1.0):
+        if not 0.0 < float_or_nan(self.fire) <= 1.0:
             raise ValueError(
                 f"The 'fire' parameter must be above 0 and at most 1. Got {self.fire!r} instead."
             )

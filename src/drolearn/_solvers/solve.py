@@ -21,6 +21,7 @@ from drolearn._solvers.exact import minimise
 from drolearn._solvers.inputs import as_problem, as_start
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solvers import Solver, Stochastic
+from drolearn._validation import float_or_nan
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
@@ -221,12 +222,12 @@ def run(
     """
     began = time.process_time()
     chosen = as_solver(solver)
-    if not (isinstance(max_iter, int | float | np.number) and 0.0 < max_iter < math.inf):
+    if not 0.0 < float_or_nan(max_iter) < math.inf:
         raise ValueError(
             f"The 'max_iter' parameter must be a positive, finite number of passes. "
             f"Got {max_iter!r} instead."
         )
-    if tol is not None and not (isinstance(tol, int | float | np.number) and 0.0 < tol < 1.0):
+    if tol is not None and not 0.0 < float_or_nan(tol) < 1.0:
         raise ValueError(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )

@@ -31,7 +31,7 @@ from drolearn._solvers.draws import Fixed, Full, Growing, Method
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.step_sizes import Constant, Decay, Step
-from drolearn._validation import as_count, did_you_mean
+from drolearn._validation import as_count, did_you_mean, float_or_nan
 
 __all__ = [
     "FSG", "GSSG", "LBFGS", "PSSG", "SGD", "Exact", "Newton", "Recipe", "Solver", "Stochastic",
@@ -447,10 +447,10 @@ def as_step(problem: Problem, step_size: StepSize, rows: float, length: float, d
         ball = 1.0 + 2.0 * min(problem.rho, 10.0) / problem.divergence.curvature
         length /= problem.smoothness(rows) * ball
         return Decay(length, 2000.0) if decay else Constant(length)
-    number = isinstance(step_size, int | float) and not isinstance(step_size, bool)
-    if not number or not 0.0 < float(step_size) < math.inf:
+    length = float_or_nan(step_size)
+    if not 0.0 < length < math.inf:
         raise ValueError(
             f"The 'step_size' setting must be 'auto', a positive number or a function of the "
             f"step number. Got {step_size!r} instead."
         )
-    return Constant(float(step_size))
+    return Constant(length)

@@ -116,13 +116,7 @@ class MultilevelBatches(Sampler[list[int]]):
         as_count("steps", steps)
         self.steps, self.step = int(steps), 0
         self.seed = int(as_generator(random_state).integers(1 << 62))
-        if rank is not None and (
-            isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 0
-        ):
-            raise ValueError(
-                f"The 'rank' parameter must be an integer of at least 0. Got {rank!r} instead."
-            )
-        self._rank = rank
+        self._rank = None if rank is None else as_count("rank", rank, 0)
 
     @property
     def rank(self) -> int:
@@ -373,9 +367,4 @@ def _ldexp(number: float, exponent: int) -> float:
 def _as_level(max_level: int | None, batch_size: int) -> int:
     """Return a number of levels for which row numbers fit into 64 bits."""
     most = max(min(_LEVELS, 62 - batch_size.bit_length()), 0)
-    level = most if max_level is None else max_level
-    if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level <= most:
-        raise ValueError(
-            f"The 'max_level' parameter must be an integer from 0 to {most}. Got {level!r} instead."
-        )
-    return int(level)
+    return most if max_level is None else as_count("max_level", max_level, 0, most)
