@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drolearn import Ending, solve, worst_case
+from drolearn.loss import as_loss
 from tests.examples import labelled
 
 
@@ -41,3 +42,29 @@ def test_in_a_huge_ball_the_zero_model_is_optimal():
     assert solution.gap < 1e-9
     assert solution.ending is Ending.ZERO_MODEL
     assert "The zero model is optimal" in solution.status
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared-hinge", "smoothed-hinge"])
+def test_a_column_that_separates_some_rows_is_certified(loss):
+    """Its coefficient tends to infinity, and the slopes of these rows to zero."""
+    X, y = labelled(n=400)
+    X = np.column_stack([X, (np.arange(400) < 12) & (y > 0)])
+    solution = solve(X, y, l2=1e-9, loss=loss, solver="newton", max_iter=200)
+    assert solution.ending is Ending.CONVERGED
+    better = solve(X, y, l2=1e-9, loss=loss, solver="newton", tol=1e-12, max_iter=200)
+    assert 0.0 <= solution.value - better.value <= solution.gap + 1e-12
+    assert solution.gap <= 1e-6 * solution.value
+
+
+@pytest.mark.parametrize(
+    "loss", ["logistic", "squared-hinge", "smoothed-hinge", "squared", "huber"]
+)
+def test_clipped_slopes_have_a_finite_conjugate(loss):
+    loss = as_loss(loss)
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(200) if loss.of == "residual" else rng.choice([-1.0, 1.0], 200)
+    u = 3.0 * rng.standard_normal(200)
+    clipped = loss.clip_slopes(u, y)
+    assert np.isfinite(loss.conjugate(clipped, y)).all()
+    finite = np.isfinite(loss.conjugate(u, y))
+    np.testing.assert_array_equal(clipped[finite], u[finite])

@@ -298,6 +298,31 @@ class Loss:
         _core.bends(self.core, scores, y, out, threads)
         return out
 
+    def clip_slopes(self, u: Array, y: Array) -> Array:
+        """Move slopes to the closest ones at which the conjugate is finite.
+
+        Parameters
+        ----------
+        u : ndarray of shape (n,)
+            One slope for each row.
+        y : ndarray of shape (n,)
+            Labels: ±1 for losses of the margin, numbers for losses of the residual.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            The slopes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from drolearn.loss import as_loss
+        >>> as_loss("logistic").clip_slopes(np.array([-1.5, 0.25]), np.array([1.0, -1.0]))
+        array([-1.  ,  0.25])
+        """
+        low, high = _SLOPES[self.kind](self.width)
+        return np.clip(u, low, high) if self.of == "residual" else y * np.clip(u * y, low, high)
+
     @property
     def conjugate(self) -> Callable[[Array, Array], Array] | None:
         """The convex conjugate l*(u) = sup u f − l(f), as a function of slopes and labels.
@@ -396,6 +421,15 @@ _CONJUGATES: dict[str, Callable[[Array, float], Array]] = {
     "smoothed-hinge": lambda a, k: _inside(a, -1.0, 0.0, a + 0.5 * k * a * a),
     "squared": lambda u, _: 0.5 * u * u,
     "huber": lambda u, k: _inside(u, -k, k, 0.5 * u * u),
+}
+
+#: The range of the slope in the margin or residual, in which l* is finite.
+_SLOPES: dict[str, Callable[[float], tuple[float, float]]] = {
+    "logistic": lambda _: (-1.0, 0.0),
+    "squared-hinge": lambda _: (-math.inf, 0.0),
+    "smoothed-hinge": lambda _: (-1.0, 0.0),
+    "squared": lambda _: (-math.inf, math.inf),
+    "huber": lambda k: (-k, k),
 }
 
 _NAMED = {

@@ -63,7 +63,9 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     The residual of that equation (rounding errors, and the gradient where there is neither a
     penalty nor a matrix) is multiplied by `norm_bound`: the bound then holds for all models within
     that norm.  The first try is u = l' with δ = g/penalty.  If its gap is too large and the matrix
-    is small enough, δ is the Newton step for the weighted loss and u = l' − l'' X̃δ.
+    is small enough, δ is the Newton step for the weighted loss and u = l' − l'' X̃δ, moved to where
+    l* is finite.  That matters if a column separates the classes of some rows: l' tends to 0 there,
+    and l' − l'' X̃δ may have the wrong sign.
     """
     conjugate = problem.loss.conjugate
     if conjugate is None:
@@ -98,6 +100,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
         if not float(np.linalg.norm(delta)) <= 1e3 * norm_bound(problem, point):
             continue
         u = at.slopes - curvature * problem.scores(problem.to_model(delta))
+        u = problem.loss.clip_slopes(u, problem.y)
         residual = problem.scaled_gradient(problem.data_gradient(p * u))
         best = min(best, bound(u, delta, residual + penalty * (point.v - delta)))
         if best <= tol * problem.loss_scale(reached):

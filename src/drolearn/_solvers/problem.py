@@ -11,9 +11,7 @@ the columns, and needs no copy of X.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -25,6 +23,7 @@ from drolearn import _core
 from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import Bend, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
+from drolearn._solvers.workers import ordered_map
 from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
@@ -424,7 +423,7 @@ class Problem:
         if self.threads == 1 or slabs == 1:
             yield from map(work, range(slabs))
             return
-        yield from _pool(self.threads).map(work, range(slabs))
+        yield from ordered_map(work, slabs, self.threads)
 
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.
@@ -467,20 +466,6 @@ def _powers_of_two(scale: Array) -> Array:
     rounded = np.zeros_like(scale)
     rounded[positive] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
     return rounded
-
-
-# Pools are kept for the life of the process.  If a signal handler raises while Python collects a
-# pool, Python drops the exception.
-_pools: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pools.clear)
-
-
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """The pool with this many threads."""
-    if threads not in _pools:
-        _pools[threads] = ThreadPoolExecutor(threads)
-    return _pools[threads]
 
 
 def subsample(n: int, count: int) -> NDArray[np.int64]:
