@@ -31,7 +31,7 @@ def overhead() -> list[Row]:
 
     names = ("chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar")
     tasks = {"mean": both_ways(torch.mean)}
-    tasks |= {name: both_ways(RobustLoss(0.1, name)) for name in names}
+    tasks |= {name: both_ways(RobustLoss(divergence=name)) for name in names}
     seconds = side_by_side(tasks, 500)
     mean = seconds.pop("mean")
     return [

@@ -169,14 +169,15 @@ def evaluate(name: str, seed: int) -> list[dict[str, Any]]:
     scaler = StandardScaler().fit(X[train])
     X_train, X_test = scaler.transform(X[train]), scaler.transform(X[test])
     common: dict[str, Any] = {"solver": "newton-cholesky", "max_iter": 1000}
+    folds: dict[str, Any] = {"max_iter": 300, "exclude_zero": False}
     robust: dict[str, Any] = {"l2": 0.0, "max_iter": 300}  # no penalty: show the effect of the ball
     models: dict[str, Any] = {
         "plain": LogisticRegression(C=1e6, **common),
         "tuned": LogisticRegressionCV(**SEARCH, cv=5, **common),
         "robust, ρ = 0.1": RobustClassifier(0.1, **robust),
         "robust, ρ = 1": RobustClassifier(1.0, **robust),
-        "robust, ρ by loss": RobustClassifierCV(scoring="loss", **robust),
-        "robust, ρ by robust loss": RobustClassifierCV(scoring="robust", **robust),
+        "robust, ρ by loss": RobustClassifierCV(l2s=[0], scoring="loss", **folds),
+        "robust, ρ by robust loss": RobustClassifierCV(l2s=[0], scoring="robust", **folds),
         "groups known": RobustClassifier(1.0, **robust),
     }
     rows = []

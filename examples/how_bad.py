@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from drolearn import worst_case
+from drolearn import log_losses, worst_case
 from drolearn.datasets import load_adult
 
 PICTURE = "how_bad.png"
@@ -33,8 +33,8 @@ def main() -> None:
     train, test = ~adult.is_test, adult.is_test
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     model.fit(adult.X[train], adult.y[train])
-    margins = adult.y[test] * model.decision_function(adult.X[test])
-    losses, wrong = np.logaddexp(0.0, -margins), margins < 0.0
+    losses = log_losses(model.predict_proba(adult.X[test]), adult.y[test])
+    wrong = model.predict(adult.X[test]) != adult.y[test]
     console.print(
         f"\nA logistic regression, trained on {train.sum():,} people, predicts who earns more "
         f"than 50,000 dollars a year. Its error on {test.sum():,} test people is "

@@ -25,6 +25,7 @@ from torch.utils.data import TensorDataset
 
 from drolearn import Draw, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
+from tests.examples import radius_of
 from tests.networks import gradient, small_network
 
 SHARDS = {2: [[20, 10], [1, 29]], 3: [[17, 13, 0], [0, 0, 30]], 4: [[10, 0, 13, 7]]}
@@ -46,7 +47,7 @@ def equal(rank: int, world: int) -> None:
         for divergence, weighted in (("chi2", False), ("kl", True), ("hellinger", False)):
             model, x, y = model_and_rows()
             base = torch.linspace(0.5, 2.0, 30, dtype=torch.float64) if weighted else None
-            alone = RobustLoss(0.5, divergence)
+            alone = RobustLoss(radius_of(divergence, 0.5), divergence)
             # Gradients are accumulated over two micro-batches, the second half as long.
             for cut in (30, 15):
                 alone(losses(model, x[:cut], y[:cut]),
@@ -54,7 +55,7 @@ def equal(rank: int, world: int) -> None:
             want, weights = gradient(model), alone.weights
             model.zero_grad()
             shared = DistributedDataParallel(model)
-            criterion = RobustLoss(0.5, divergence, process_group=True)
+            criterion = RobustLoss(radius_of(divergence, 0.5), divergence, process_group=True)
             for cut, last in ((30, False), (15, True)):
                 starts = [min(sum(sizes[:k]), cut) for k in range(world + 1)]
                 mine = slice(starts[rank], starts[rank + 1])

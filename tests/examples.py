@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+import drolearn
 from drolearn import (
     FSG,
     GSSG,
@@ -27,6 +28,7 @@ from drolearn import (
     ReverseKL,
     TotalVariation,
 )
+from drolearn.divergence import as_divergence
 
 # -- functions for custom divergences and losses, at the top level so that they can be pickled --
 
@@ -102,6 +104,23 @@ BALLS = [
 ALL = [*BALLS, CVaR(0.05), CVaR(0.5)]
 #: All but the one that takes thousands of sweeps.
 FAST = [divergence for divergence in ALL if divergence is not CUSTOM_BENT]
+
+
+def radius_of(divergence: Any, rho: float) -> float | None:
+    """The radius, but None for CVaR, which has none."""
+    return None if as_divergence(divergence).name == "cvar" else rho
+
+
+def worst_case(
+    losses: Any,
+    rho: Any = None,
+    divergence: Any = "chi2",
+    sample_weight: Any = None,
+    **options: Any,
+) -> drolearn.WorstCase:
+    """`drolearn.worst_case`, without the radius for CVaR."""
+    radius = radius_of(divergence, rho)
+    return drolearn.worst_case(losses, radius, divergence, sample_weight, **options)
 
 
 def name(divergence: Divergence) -> str:

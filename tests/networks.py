@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 from drolearn import CressieRead, Divergence
 from drolearn.nn import MultilevelBatches, RobustLoss
 from drolearn.nn import criterion as criterion_module
+from tests.examples import radius_of
 
 #: Divergences that `RobustLoss` takes by name.
 DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation", "cvar"]
@@ -75,7 +76,7 @@ def on_device(monkeypatch):
 
 def call(divergence="chi2", nan="raise", **options):
     """The criterion as a function of the losses only, and losses for it."""
-    criterion = RobustLoss(0.5, divergence, nan=nan)
+    criterion = RobustLoss(radius_of(divergence, 0.5), divergence, nan=nan)
     losses = losses_of(DRAW.indices.size if "draw" in options else 10)
     if nan == "skip":
         losses[3] = math.nan

@@ -23,10 +23,9 @@ from drolearn import (
     RobustClassifier,
     TotalVariation,
     solve,
-    worst_case,
 )
 from drolearn.loss import as_loss
-from tests.examples import CUSTOM_BENT, labelled, name, normalised
+from tests.examples import CUSTOM_BENT, labelled, name, normalised, worst_case
 
 cp = pytest.importorskip("cvxpy")
 

@@ -122,5 +122,6 @@ def test_errors():
         with pytest.raises(ValueError, match=pattern):
             robust_backward(model, wrong, data, draw, 8)
         assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(ValueError, match="must be a Draw"):
-        robust_backward(model, bce, data, "all")
+    for wrong in ("all", draw.indices, draw.indices.tolist(), None):
+        with pytest.raises(ValueError, match=r"must be a Draw, as .*\.loader\(dataset\) gives"):
+            robust_backward(model, bce, data, wrong)

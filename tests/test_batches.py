@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from drolearn import CVaR, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss
@@ -145,6 +145,21 @@ def test_errors():
     assert MultilevelBatches(None, batch_size=2**40).method.n < 2**63
 
 
+@pytest.mark.parametrize("n", [500, None])
+def test_a_plain_data_loader_is_refused(n):
+    """It would lose the draws, and repeat the same batches in every epoch."""
+    batches = MultilevelBatches(n, random_state=0)
+    plain = DataLoader(Numbered(500), batch_sampler=batches)
+    pattern = r"lose the draw of each batch: write 'for batch, draw in batches\.loader\(dataset\)'"
+    with pytest.raises(TypeError, match=pattern) as caught:
+        next(iter(plain))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match=pattern):
+        list(batches)
+    assert len(batches) == len(plain)
+    assert batches.draw(0).indices.size >= 64
+
+
 # -- streams -------------------------------------------------------------------------------------
 
 
@@ -200,7 +215,7 @@ def test_streams_are_unbiased_for_the_population():
     """The worst half of exponential losses has the mean 1 + log 2."""
     steps = 4000
     batches = MultilevelBatches(None, batch_size=8, fire=0.5, steps=steps, random_state=0)
-    criterion = RobustLoss(0.1, CVaR(0.5))
+    criterion = RobustLoss(divergence=CVaR(0.5))
     values = [criterion(b[:, 1], draw).item() for b, draw in batches.loader(Stream())]
     want = 1.0 + np.log(2.0)
     error = np.std(values) / np.sqrt(steps)

@@ -13,8 +13,8 @@ from torch.func import (
 )
 from torch.utils.data import TensorDataset
 
-from drolearn import worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss, robust_backward
+from tests.examples import radius_of, worst_case
 from tests.networks import (
     DRAW,
     HALF,
@@ -122,12 +122,12 @@ def test_extreme_losses_without_warnings(monkeypatch, losses, divergence, device
     z = torch.tensor(losses, dtype=torch.float64, requires_grad=True)
     expected = worst_case(losses, 0.1, divergence).value
     for options in ({}, {"nan": "skip"}):
-        loss = RobustLoss(0.1, divergence, **options)(z)
+        loss = RobustLoss(radius_of(divergence, 0.1), divergence, **options)(z)
         np.testing.assert_allclose(loss.item(), expected, rtol=1e-9, atol=1e-9 * max(losses))
         loss.backward()
         assert torch.isfinite(z.grad).all()
     means = [losses[0] / 2 + losses[1] / 2, losses[2] / 2 + losses[3] / 2]
-    grouped = RobustLoss(0.1, divergence)(z, groups=[0, 0, 1, 1]).item()
+    grouped = RobustLoss(radius_of(divergence, 0.1), divergence)(z, groups=[0, 0, 1, 1]).item()
     np.testing.assert_allclose(grouped, worst_case(means, 0.1, divergence).value, rtol=1e-9)
 
 
@@ -161,7 +161,7 @@ def test_weights_whose_sum_overflows(monkeypatch, divergence):
     base[0] /= 4.0
     expected = worst_case(losses.numpy(), 0.1, divergence, base.numpy()).value
     for _ in range(2):
-        found = RobustLoss(0.1, divergence)(losses, sample_weight=base)
+        found = RobustLoss(radius_of(divergence, 0.1), divergence)(losses, sample_weight=base)
         np.testing.assert_allclose(found.item(), expected, rtol=1e-10)
         on_device(monkeypatch)
 

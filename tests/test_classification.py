@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -24,6 +25,7 @@ from drolearn import (
     solve,
     worst_case,
 )
+from tests.examples import radius_of
 
 TIGHT = {"tol": 1e-13, "max_iter": 1000}
 
@@ -115,7 +117,7 @@ def test_default_penalty_for_huge_and_tiny_weights(two_classes, unit):
     weight = unit * (0.5 + np.random.default_rng(0).random(y.size))
     expected = min(1.0 / weight.sum(), 2.0**900)
     assert RobustClassifier().fit(X, y, weight).l2_ == pytest.approx(expected, rel=1e-12, abs=0)
-    cv = RobustClassifierCV([0.0, 0.1], cv=KFold(2)).fit(X, y, weight)
+    cv = RobustClassifierCV([0.0, 0.1], l2s=[1.0], cv=KFold(2)).fit(X, y, weight)
     assert cv.l2_ == pytest.approx(expected, rel=1e-12, abs=0)
 
 
@@ -131,7 +133,7 @@ def test_default_settings_give_good_probabilities():
 
 def test_attributes_are_consistent(two_classes):
     X, y = two_classes
-    clf = RobustClassifier(rho=0.3, l2=1e-2).fit(X, y)
+    clf = RobustClassifier(rho=0.3, l2=1e-2, store_weights=True).fit(X, y)
     again = clf.worst_case(X, y)
     assert again.value == pytest.approx(clf.robust_loss_)
     np.testing.assert_allclose(again.weights, clf.worst_case_weights_, atol=1e-9)
@@ -179,20 +181,48 @@ def test_losses_without_probabilities(two_classes, loss):
 @pytest.mark.parametrize("divergence", ["kl", "hellinger", "total-variation", CVaR(0.7)])
 def test_all_divergences_converge(two_classes, divergence):
     X, y = two_classes
-    clf = RobustClassifier(0.05, divergence=divergence, l2=1e-3, max_iter=300).fit(X, y)
+    rho = radius_of(divergence, 0.03)
+    clf = RobustClassifier(rho, divergence=divergence, l2=1e-3, max_iter=300).fit(X, y)
     assert clf.converged_
     assert clf.gap_ <= 1e-5 * clf.objective_
     worse = RobustClassifier(0.0, l2=1e-3).fit(X, y)
     cost = 0.5e-3 * float((worse.coef_**2).sum())
-    value = worst_case(worse.losses(X, y), 0.05, divergence).value + cost
+    value = worst_case(worse.losses(X, y), rho, divergence).value + cost
     assert clf.objective_ <= value * (1 + 1e-9)
 
 
-def test_the_radius_of_cvar_has_no_effect(two_classes):
+def test_cvar_has_no_radius(two_classes):
     X, y = two_classes
-    one, two = (RobustClassifier(rho, divergence=CVaR(0.5)).fit(X, y) for rho in (0.0, 1.0))
-    assert one.robust_loss_ == pytest.approx(two.robust_loss_, rel=1e-9)
-    assert one.worst_case(X, y).value == pytest.approx(one.robust_loss_, rel=1e-9)
+    clf = RobustClassifier(divergence=CVaR(0.5)).fit(X, y)
+    assert clf.rho_ == 0.0
+    assert clf.divergence_ == CVaR(0.5)
+    assert clf.worst_case(X, y).value == pytest.approx(clf.robust_loss_, rel=1e-9)
+    for rho in (0.0, 0.1, "auto"):
+        with pytest.raises(ValueError, match="'rho' parameter must be None for CVaR"):
+            RobustClassifier(rho, divergence="cvar").fit(X, y)
+    assert RobustClassifier().fit(X, y).rho_ == 0.1
+
+
+def test_worst_case_weights_are_stored_on_request_only(two_classes):
+    X, y = two_classes
+    clf = RobustClassifier(store_weights=True).fit(X, y)
+    np.testing.assert_allclose(clf.worst_case_weights_, clf.worst_case(X, y).weights, rtol=1e-6)
+    clf.set_params(store_weights=False).fit(X, y)
+    assert not hasattr(clf, "worst_case_weights_")
+    with pytest.raises(AttributeError, match=r"store_weights=True. Use worst_case\(X, y\).weights"):
+        _ = clf.worst_case_weights_
+    with pytest.raises(AttributeError, match="'RobustClassifier' object has no attribute 'weigh'"):
+        _ = clf.weigh
+
+
+def test_fitted_models_are_small():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100_000, 4))
+    y = X[:, 0] + rng.standard_normal(100_000) > 0
+    clf = RobustClassifier().fit(X, y)
+    del clf.history_
+    other = len(pickle.dumps(LogisticRegression().fit(X, y)))
+    assert len(pickle.dumps(clf)) <= other + 2000
 
 
 def test_the_gap_of_many_classes_at_a_corner_is_valid():
@@ -216,13 +246,16 @@ def test_the_gap_of_many_classes_at_a_corner_is_valid():
         ({"rho": -1.0}, "The 'rho' parameter of RobustClassifier must be"),
         ({"rho": np.nan}, "The 'rho' parameter of RobustClassifier must be"),
         ({"rho": "car"}, "The 'rho' parameter of RobustClassifier must be"),
-        ({"divergence": "ki"}, "The 'divergence' parameter of RobustClassifier must be"),
+        ({"divergence": "kll"}, "The 'divergence' parameter must be .* Did you mean 'kl'"),
+        ({"divergence": 3}, "The 'divergence' parameter of RobustClassifier must be"),
+        ({"loss": "logistik"}, "The 'loss' parameter must be .* Did you mean 'logistic'"),
         ({"loss": "squared"}, "The 'loss' parameter of RobustClassifier must be"),
         ({"loss": Loss.huber()}, "The 'loss' parameter of RobustClassifier must be"),
         ({"l2": -1}, "The 'l2' parameter of RobustClassifier must be"),
         ({"l2": np.inf}, "The 'l2' parameter of RobustClassifier must be"),
         ({"l2": "none"}, "The 'l2' parameter of RobustClassifier must be"),
-        ({"solver": "adam"}, "The 'solver' parameter of RobustClassifier must be"),
+        ({"solver": "newtn"}, "The 'solver' parameter must be .* Did you mean 'newton'"),
+        ({"solver": 3}, "The 'solver' parameter of RobustClassifier must be"),
         ({"max_iter": np.inf}, "The 'max_iter' parameter of RobustClassifier must be"),
         ({"max_iter": 0}, "The 'max_iter' parameter of RobustClassifier must be"),
         ({"tol": 2.0}, "The 'tol' parameter of RobustClassifier must be"),

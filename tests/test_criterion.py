@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from drolearn import CressieRead, Divergence, Multilevel, worst_case
+from drolearn import CressieRead, CVaR, Divergence, Multilevel, worst_case
 from drolearn.nn import MultilevelBatches, RobustLoss
 from drolearn.nn import criterion as criterion_module
 from drolearn.nn.device import DeviceWorstCase
+from tests.examples import radius_of
 from tests.networks import (
     DIVERGENCES,
     bce,
@@ -26,14 +27,20 @@ from tests.networks import (
 pytestmark = pytest.mark.xdist_group("torch")
 
 
+def expected(losses, rho, divergence, weights=None):
+    """The worst case; CVaR has no radius, and the criterion ignores it."""
+    ball = {} if divergence == "cvar" else {"rho": rho}
+    return worst_case(losses, divergence=divergence, sample_weight=weights, **ball)
+
+
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("rho", [0.0, 0.1, 1.0, 100.0])
 def test_value_and_gradient_are_those_of_worst_case(divergence, rho):
     losses = exponential_losses()
-    criterion = RobustLoss(rho, divergence)
+    criterion = RobustLoss(radius_of(divergence, rho), divergence)
     loss = criterion(losses)
     loss.backward()
-    want = worst_case(losses.detach().numpy(), rho, divergence)
+    want = expected(losses.detach().numpy(), rho, divergence)
     assert loss.dtype == torch.float64
     np.testing.assert_allclose(loss.item(), want.value, rtol=1e-12)
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-12, atol=1e-15)
@@ -209,12 +216,12 @@ def test_compile(monkeypatch, divergence, fullgraph, device):
     if device:
         monkeypatch.setattr(criterion_module, "_HOSTS", set())
     torch.compiler.reset()
-    criterion = RobustLoss(0.3, divergence)
+    criterion = RobustLoss(radius_of(divergence, 0.3), divergence)
     fast = torch.compile(criterion, backend="aot_eager", fullgraph=fullgraph)
     losses = exponential_losses()
     loss = fast(losses)
     loss.backward()
-    want = worst_case(losses.detach().numpy(), 0.3, divergence)
+    want = expected(losses.detach().numpy(), 0.3, divergence)
     np.testing.assert_allclose(loss.item(), want.value, rtol=1e-10)
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
@@ -238,12 +245,12 @@ def test_losses_on_another_device(monkeypatch, divergence, nan):
     """Losses that the CPU cannot read take the same path as here, with no device being the host."""
     monkeypatch.setattr(criterion_module, "_HOSTS", set())
     losses, base = exponential_losses(), torch.rand(50, dtype=torch.float64, requires_grad=True)
-    criterion = RobustLoss(0.3, divergence, nan=nan)
+    criterion = RobustLoss(radius_of(divergence, 0.3), divergence, nan=nan)
     criterion(losses, sample_weight=base).backward()
     assert base.grad is None
     assert not criterion.weights.requires_grad
     base = base.detach()
-    want = worst_case(losses.detach().numpy(), 0.3, divergence, base.numpy())
+    want = expected(losses.detach().numpy(), 0.3, divergence, base.numpy())
     np.testing.assert_allclose(losses.grad.numpy(), want.weights, rtol=1e-8, atol=1e-12)
     assert isinstance(criterion.certificate, DeviceWorstCase) == (divergence in ("chi2", "kl"))
     np.testing.assert_allclose(float(criterion.certificate.value), want.value, rtol=1e-10)
@@ -261,7 +268,7 @@ def test_losses_on_another_device(monkeypatch, divergence, nan):
         value = criterion(spoiled).item()
         assert criterion.weights[3] == 0.0
         left = np.delete(spoiled.numpy(), 3)
-        np.testing.assert_allclose(value, worst_case(left, 0.3, divergence).value, rtol=1e-10)
+        np.testing.assert_allclose(value, expected(left, 0.3, divergence).value, rtol=1e-10)
 
 
 def test_signed_weights_are_those_of_the_draw():
@@ -275,3 +282,114 @@ def test_signed_weights_are_those_of_the_draw():
         want = draw.weights(losses.detach().numpy(), "kl")
         np.testing.assert_array_equal(losses.grad.numpy(), want)
         np.testing.assert_allclose(loss.item(), want @ losses.detach().numpy(), rtol=1e-12)
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+BUILT_IN = [
+    *DIVERGENCES,
+    "jensen-shannon",
+    CVaR(0.25),
+    CressieRead(3),
+    CressieRead(np.float32(0.5)),
+]
+
+
+@pytest.mark.parametrize("divergence", BUILT_IN, ids=str)
+@pytest.mark.parametrize(("rho", "nan"), [(0.1, "raise"), (math.inf, "skip"), (1 / 3, "raise")])
+def test_a_state_restores_the_settings(tmp_path, divergence, rho, nan):
+    saved = torch.nn.ModuleDict(
+        {
+            "net": small_network(),
+            "loss": RobustLoss(radius_of(divergence, rho), divergence, nan=nan),
+        }
+    )
+    torch.save(saved.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert all(isinstance(value, torch.Tensor) for value in state.values())
+    other = torch.nn.ModuleDict({"net": small_network(), "loss": RobustLoss(7.0, HALF)})
+    other.load_state_dict(state)
+    assert (other["loss"].rho, other["loss"].nan) == (saved["loss"].rho, nan)
+    assert other["loss"].divergence == saved["loss"].divergence
+    losses = exponential_losses()
+    assert torch.equal(other["loss"](losses), saved["loss"](losses))
+
+
+def test_a_restored_criterion_compiles():
+    """A divergence that was custom before has a name afterwards."""
+    torch.compiler.reset()
+    criterion = RobustLoss(0.3, HALF)
+    criterion.load_state_dict(RobustLoss(0.5, "hellinger").state_dict())
+    fast = torch.compile(criterion, backend="aot_eager", fullgraph=True)
+    losses = exponential_losses()
+    torch.testing.assert_close(fast(losses), RobustLoss(0.5, "hellinger")(losses))
+
+
+def test_settings_that_change_are_those_of_the_state():
+    criterion = RobustLoss(0.1, process_group=True)
+    criterion.rho = 0.7  # a schedule of the radius
+    other = RobustLoss()
+    other.load_state_dict(criterion.state_dict())
+    assert other.rho == 0.7
+    assert other.process_group is None
+
+
+def test_states_of_custom_divergences():
+    state = RobustLoss(0.5, HALF, nan="skip").state_dict()
+    again = Divergence.custom(*HALF._arguments[:3], phi_zero=0.5, name="kl")
+    criterion = RobustLoss(0.1, again)
+    criterion.load_state_dict(state)
+    assert (criterion.rho, criterion.nan) == (0.5, "skip")
+    assert criterion.divergence is again
+    other = Divergence.custom(*HALF._arguments[:3], phi_zero=0.5, name="half")
+    for divergence in ("kl", "chi2", other):
+        criterion = RobustLoss(radius_of(divergence, 0.1), divergence)
+        with pytest.raises(ValueError, match="custom divergence 'kl', whose functions") as caught:
+            criterion.load_state_dict(state)
+        assert "\n" not in str(caught.value)
+        assert criterion.rho == 0.1
+
+
+def test_states_without_settings():
+    """Those of version 0.1.0 are accepted; later ones are not complete without settings."""
+    old = torch.nn.Module.state_dict(torch.nn.Identity())
+    inside = torch.nn.Sequential(small_network(), torch.nn.Identity()).state_dict()
+    for state in (old, dict(old)):
+        criterion = RobustLoss(0.4)
+        assert not criterion.load_state_dict(state).missing_keys
+        assert criterion.rho == 0.4
+    torch.nn.Sequential(small_network(), RobustLoss()).load_state_dict(inside)
+    state = RobustLoss().state_dict()
+    del state["_extra_state"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
+        RobustLoss().load_state_dict(state)
+    assert RobustLoss().load_state_dict(state, strict=False).missing_keys == ["_extra_state"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("abc", "'state' parameter must hold the settings"),
+        ("[1]", "'state' parameter must hold the settings"),
+        ('{"rho": 1}', "'state' parameter must hold the settings"),
+        ('{"rho": 1, "nan": "raise", "divergence": "kl"}', "'state' parameter must hold"),
+        ('{"rho": 1, "nan": "raise", "divergence": {"name": "kl", "k": 1}}', "'state' parameter"),
+        ('{"rho": -1, "nan": "raise", "divergence": {"name": "kl"}}', "'rho' parameter"),
+        ('{"rho": 1, "nan": "drop", "divergence": {"name": "kl"}}', "'nan' parameter"),
+        ('{"rho": 1, "nan": "raise", "divergence": {"name": "new"}}', "'divergence' parameter"),
+    ],
+)
+def test_states_that_cannot_be_read(text, pattern):
+    criterion = RobustLoss(0.4, "kl")
+    state = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    with pytest.raises(ValueError, match=pattern):
+        criterion.load_state_dict({"_extra_state": state})
+    assert repr(criterion) == "RobustLoss(rho=0.4, divergence=KL())"
+
+
+def test_other_states_that_cannot_be_read():
+    for wrong in (None, "abc", {"rho": 0.1}, torch.tensor(1.0)):
+        with pytest.raises(ValueError, match="'state' parameter must hold the settings"):
+            RobustLoss().set_extra_state(wrong)
+    with pytest.raises(ValueError, match="'state' parameter must be a tensor with values"):
+        RobustLoss().set_extra_state(RobustLoss().get_extra_state().to("meta"))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight
 
 from drolearn import (
     GSSG,
     SGD,
+    CVaR,
     RobustClassifier,
     RobustClassifierCV,
     RobustRegressorCV,
+    ZeroModelWarning,
     worst_case,
 )
 from tests.examples import Count, needs_callbacks
@@ -20,53 +28,143 @@ from tests.examples import Count, needs_callbacks
 
 def test_scores_equal_those_of_single_fits(two_classes):
     X, y = two_classes
-    rhos, folds = [0.3, 0.0], KFold(3)
-    cv = RobustClassifierCV(rhos, cv=folds, tol=1e-13).fit(X, y)
+    folds = KFold(3)
+    cv = RobustClassifierCV([0.3, 0.0], l2s=[1.0, 30.0], cv=folds, path_tol=1e-12, tol=1e-13)
+    cv.fit(X, y)
     assert cv.rhos_.tolist() == [0.0, 0.3]
+    assert cv.l2s_.tolist() == [30.0, 1.0]
     for fold, (train, test) in enumerate(folds.split(X)):
-        for column, rho in enumerate(cv.rhos_):
-            clf = RobustClassifier(rho, tol=1e-13).fit(X[train], y[train])
-            mean = clf.losses(X[test], y[test]).mean()
-            assert cv.scores_[fold, column] == pytest.approx(-mean)
-    best = int(cv.scores_.mean(axis=0).argmax())
-    assert cv.rho_ == cv.rhos_[best]
-    assert cv.best_score_ == pytest.approx(cv.scores_.mean(axis=0).max())
-    np.testing.assert_allclose(cv.coef_, RobustClassifier(cv.rho_, tol=1e-13).fit(X, y).coef_)
+        for i, rho in enumerate(cv.rhos_):
+            for j, multiple in enumerate(cv.l2s_):
+                clf = RobustClassifier(rho, l2=multiple / train.size, tol=1e-13)
+                mean = clf.fit(X[train], y[train]).losses(X[test], y[test]).mean()
+                assert cv.scores_[fold, i, j] == pytest.approx(-mean)
+    mean = cv.scores_.mean(axis=0)
+    i, j = np.unravel_index(mean.argmax(), mean.shape)
+    assert (cv.rho_, cv.best_l2_) == (cv.rhos_[i], cv.l2s_[j])
+    assert cv.best_score_ == pytest.approx(mean.max())
+    assert cv.l2_ == pytest.approx(cv.best_l2_ / y.size)
+    expected = RobustClassifier(cv.rho_, l2=cv.l2_, tol=1e-13).fit(X, y)
+    np.testing.assert_allclose(cv.coef_, expected.coef_)
+
+
+def test_the_table_has_one_line_for_each_candidate(two_classes):
+    X, y = two_classes
+    cv = RobustClassifierCV([0.0, 0.1, 0.2], l2s=[1, 10], cv=3).fit(X, y)
+    table = cv.cv_results_
+    assert table["rho"].tolist() == [0.0, 0.0, 0.1, 0.1, 0.2, 0.2]
+    assert table["l2"].tolist() == [10.0, 1.0] * 3
+    np.testing.assert_allclose(table["mean_score"], cv.scores_.mean(axis=0).ravel())
+    (best,) = np.flatnonzero(table["chosen"])
+    assert (table["rho"][best], table["l2"][best]) == (cv.rho_, cv.best_l2_)
+    assert table["mean_score"][best] == table["mean_score"].max() == cv.best_score_
+
+
+def test_the_levels_of_cvar_are_the_grid(two_classes):
+    X, y = two_classes
+    cv = RobustClassifierCV(divergence="cvar", levels=[0.5, 1.0], l2s=[1], cv=3, path_tol=1e-9)
+    cv.fit(X, y)
+    assert cv.levels_.tolist() == [1.0, 0.5]
+    assert cv.scores_.shape == (3, 2, 1)
+    assert not hasattr(cv, "rhos_")
+    assert cv.divergence_ == CVaR(cv.cv_results_["level"][cv.cv_results_["chosen"]][0])
+    plain = RobustClassifierCV([0.0], l2s=[1], cv=3, path_tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(cv.scores_[:, 0, 0], plain.scores_[:, 0, 0], rtol=1e-4)
+    assert cv.worst_case(X, y).divergence == cv.divergence_
+    with pytest.raises(ValueError, match=r"'rhos' .* must be None .* Use 'levels' instead"):
+        RobustClassifierCV([0.1], divergence="cvar").fit(X, y)
+    with pytest.raises(ValueError, match=r"'levels' .* only CVaR has levels"):
+        RobustClassifierCV(levels=[0.1]).fit(X, y)
+    with pytest.raises(ValueError, match="'level' parameter of CVaR"):
+        RobustClassifierCV(divergence="cvar", levels=[2.0]).fit(X, y)
+
+
+@pytest.fixture
+def noise():
+    """Labels that X does not explain: large balls lead to the zero model."""
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((300, 3)), rng.random(300) < 0.5
+
+
+def test_the_zero_model_is_excluded_and_named(noise):
+    X, y = noise
+    settings = {"rhos": [0.0, 0.001, 3.0], "l2s": [1e-4, 1e-6], "cv": 3}
+    with pytest.warns(ZeroModelWarning, match=r"zero model \(rho = 3, .* largest rho .* is 0.001"):
+        cv = RobustClassifierCV(**settings, scoring="robust", scoring_rho=2.0).fit(X, y)
+    assert cv.zero_models_[:, -1].all()
+    assert not cv.zero_models_[:, 0].any()
+    assert cv.rho_ == 0.001
+    assert cv.cv_results_["zero_model"].tolist() == [False] * 4 + [True] * 2
+    cv = RobustClassifierCV(**settings, scoring="robust", scoring_rho=2.0, exclude_zero=False)
+    with pytest.warns(ZeroModelWarning, match="The zero model is optimal"):
+        assert cv.fit(X, y).rho_ == 3.0
+    with pytest.warns(ZeroModelWarning, match="The zero model is optimal"):  # there is no other
+        assert RobustClassifierCV([3.0], cv=3).fit(X, y).rho_ == 3.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a zero model that is not the best is no reason to warn
+        RobustClassifierCV([0.0, 3.0], cv=3, l2s=[1]).fit(*_easy())
+
+
+def _easy():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    return X, np.where(rng.random(300) < 0.2, rng.random(300) < 0.5, X[:, 0] > 0)
 
 
 def test_scoring(two_classes):
     X, y = two_classes
     g = np.arange(y.size) % 3
-    common = {"rhos": [0.0, 0.2], "cv": KFold(2), "l2": 1e-3}
+    common = {"rhos": [0.0, 0.2], "cv": KFold(2), "l2s": [1.0], "path_tol": 1e-9}
     train, test = next(iter(KFold(2).split(X)))
-    clf = RobustClassifier(0.2, l2=1e-3).fit(X[train], y[train])
+    clf = RobustClassifier(0.2, tol=1e-9).fit(X[train], y[train])
     z = clf.losses(X[test], y[test])
     robust = RobustClassifierCV(**common, scoring="robust", scoring_rho=0.7).fit(X, y)
-    assert robust.scores_[0, 1] == pytest.approx(-worst_case(z, 0.7).value, rel=1e-3)
-    worst = RobustClassifierCV(**common, scoring="worst-group", train_on_groups=False)
-    worst.fit(X, y, groups=g)
-    assert worst.scores_[0, 1] == pytest.approx(
-        -max(z[g[test] == k].mean() for k in range(3)), 1e-3
-    )
+    assert robust.scores_[0, 1, 0] == pytest.approx(-worst_case(z, 0.7).value, rel=1e-4)
+    worst = RobustClassifierCV(**common, scoring="worst-domain").fit(X, y, domains=g)
+    expected = -max(z[g[test] == k].mean() for k in range(3))
+    assert worst.scores_[0, 1, 0] == pytest.approx(expected, rel=1e-4)
     assert worst.group_weights_ is None
     accuracy = RobustClassifierCV(**common, scoring="accuracy").fit(X, y)
-    assert accuracy.scores_[0, 1] == pytest.approx(clf.score(X[test], y[test]), abs=0.01)
-    custom = RobustClassifierCV(**common, scoring=lambda model, X, y: model.rho).fit(X, y)
+    assert accuracy.scores_[0, 1, 0] == pytest.approx(clf.score(X[test], y[test]), abs=0.01)
+    custom = RobustClassifierCV(**common, scoring=lambda model, X, y: model.rho_).fit(X, y)
     assert custom.rho_ == 0.2
 
 
 def test_groups_are_used_in_every_fold(two_classes):
     X, y = two_classes
     g = np.arange(y.size) % 3
-    cv = RobustClassifierCV([0.1, 1.0], cv=3, scoring="worst-group", l2=1e-3).fit(X, y, groups=g)
+    settings = {"cv": KFold(3), "l2s": [1.0], "path_tol": 1e-9}
+    cv = RobustClassifierCV([0.1, 1.0], scoring="worst-group", **settings).fit(X, y, groups=g)
     assert cv.group_weights_.size == 3
+    train, test = next(iter(KFold(3).split(X)))
+    clf = RobustClassifier(1.0, tol=1e-9).fit(X[train], y[train], groups=g[train])
+    z = clf.losses(X[test], y[test])
+    expected = -max(z[g[test] == k].mean() for k in range(3))
+    assert cv.scores_[0, 1, 0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_splitters_get_the_groups(two_classes):
     X, y = two_classes
     g = np.arange(y.size) % 6
-    cv = RobustClassifierCV([0.0, 0.1], cv=GroupKFold(3), train_on_groups=False)
-    assert cv.fit(X, y, groups=g).scores_.shape == (3, 2)
+    cv = RobustClassifierCV([0.0, 0.1], l2s=[1], cv=GroupKFold(3))
+    assert cv.fit(X, y, split_groups=g).scores_.shape == (3, 2, 1)
+    assert cv.group_weights_ is None
+    with pytest.raises(ValueError, match="splits by groups: pass split_groups"):
+        cv.fit(X, y, groups=g)
+    with pytest.raises(ValueError, match="needs a 'cv' that splits by groups"):
+        RobustClassifierCV(cv=3).fit(X, y, split_groups=g)
+
+
+def test_all_three_groups_are_routed_as_metadata(two_classes):
+    X, y = two_classes
+    g = np.arange(y.size) % 4
+    cv = RobustClassifierCV([0.1], l2s=[1], cv=GroupKFold(2), scoring="worst-domain")
+    with config_context(enable_metadata_routing=True):
+        cv.set_fit_request(groups=True, split_groups=True, domains=True)
+        model = make_pipeline(StandardScaler(), cv)
+        model.fit(X, y, groups=g, split_groups=g, domains=g)
+    assert model[-1].groups_.tolist() == [0, 1, 2, 3]
+    assert model[-1].scores_.shape == (2, 1, 1)
 
 
 def test_solver_objects_are_used_in_every_fold(two_classes):
@@ -87,6 +185,7 @@ def test_folds_in_parallel_give_the_same_result(two_classes):
 def test_folds_and_grid_points_do_not_share_checkpoints(two_classes, tmp_path):
     X, y = two_classes
     shared = {"tol": None, "max_iter": 3, "random_state": 0}
+    shared["l2s"] = [1.0]
     plain = RobustClassifierCV([0.05, 0.5], cv=3, solver=GSSG(), **shared).fit(X, y)
     for _ in range(2):  # the second time, from the checkpoints of the first
         kept = RobustClassifierCV([0.05, 0.5], cv=3, solver=GSSG(checkpoint=tmp_path), **shared)
@@ -114,17 +213,19 @@ def test_the_automatic_penalty_depends_on_the_fold(two_classes, unit):
         seen.append(model.l2_)
         return 0.0
 
-    cv = RobustClassifierCV([0.1], cv=KFold(3), class_weight="balanced", scoring=score)
+    settings = {"l2s": [2.0], "scoring": score}
+    cv = RobustClassifierCV([0.1], cv=KFold(3), class_weight="balanced", **settings)
     cv.fit(X, y, weight)
-    expected = [1.0 / each[train].sum() for train, _ in KFold(3).split(X)]
+    expected = [2.0 / each[train].sum() for train, _ in KFold(3).split(X)]
     np.testing.assert_allclose(seen, expected, rtol=1e-12)
-    assert cv.l2_ == pytest.approx(1.0 / each.sum(), rel=1e-12, abs=0)
+    assert cv.l2_ == pytest.approx(2.0 / each.sum(), rel=1e-12, abs=0)
 
     seen.clear()
-    RobustRegressorCV([0.1], cv=KFold(4), scoring=score).fit(X, X[:, 0])
-    assert seen == [1.0 / 450] * 4
+    RobustRegressorCV([0.1], cv=KFold(4), **settings).fit(X, X[:, 0])
+    assert seen == [2.0 / 450] * 4
     seen.clear()
-    assert RobustRegressorCV([0.1], cv=2, l2=0.0, scoring=score).fit(X, X[:, 0]).l2_ == 0.0
+    settings["l2s"] = [0.0]
+    assert RobustRegressorCV([0.1], cv=2, **settings).fit(X, X[:, 0]).l2_ == 0.0
     assert seen == [0.0] * 2
 
 
@@ -135,7 +236,14 @@ def test_plot_path(two_classes):
     cv = RobustClassifierCV([0.0, 0.1], cv=3).fit(X, y)
     axes = cv.plot_path()
     assert axes.get_xlabel() == "radius ρ"
+    assert axes.get_ylabel() == "mean loss"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "0.1"]
+    chosen = next(line for line in axes.lines if line.get_linewidth() == 2.0)
+    assert chosen.get_ydata().min() == pytest.approx(-cv.best_score_)
     assert cv.plot_path(axes) is axes
+    cv = RobustClassifierCV(levels=[0.5, 1], divergence="cvar", cv=3, scoring="accuracy")
+    axes = cv.fit(X, y).plot_path()
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("level of CVaR", "accuracy")
 
 
 @needs_callbacks
@@ -148,16 +256,21 @@ def test_callbacks_are_called_for_every_fold(two_classes):
 
 def test_errors(two_classes):
     X, y = two_classes
-    with pytest.raises(ValueError, match="at least one radius"):
+    with pytest.raises(ValueError, match="'rhos' parameter must hold at least one number"):
         RobustClassifierCV([]).fit(X, y)
-    with pytest.raises(ValueError, match="'rho'"):
+    with pytest.raises(ValueError, match="'rhos' parameter must be a number of at least 0"):
         RobustClassifierCV([0.1, -1.0]).fit(X, y)
-    with pytest.raises(ValueError, match="'worst-group' without groups"):
-        RobustClassifierCV(scoring="worst-group").fit(X, y)
+    with pytest.raises(ValueError, match="'l2s' parameter must be a number of at least 0"):
+        RobustClassifierCV(l2s=[-1.0]).fit(X, y)
+    with pytest.raises(ValueError, match="'l2s' parameter must hold finite numbers"):
+        RobustClassifierCV(l2s=[np.inf]).fit(X, y)
+    for name in ("group", "domain"):
+        with pytest.raises(ValueError, match=f"'worst-{name}' without {name}s: pass {name}s"):
+            RobustClassifierCV(scoring=f"worst-{name}").fit(X, y)
+    with pytest.raises(ValueError, match="'domains' parameter must name"):
+        RobustClassifierCV(scoring="worst-domain").fit(X, y, domains=[1, 2])
     with pytest.raises(ValueError, match="The 'scoring' parameter of RobustClassifierCV must be"):
         RobustClassifierCV(scoring="best").fit(X, y)
-    with pytest.raises(ValueError, match="finite radii"):
-        RobustClassifierCV([np.inf]).fit(X, y)
     with pytest.raises(ValueError, match="must give finite scores"):
         RobustClassifierCV([0.0, 0.1], scoring=lambda model, X, y: np.nan).fit(X, y)
     half = np.arange(600) < 300
@@ -170,3 +283,21 @@ def test_errors(two_classes):
     rare[0] = "perhaps"
     with pytest.raises(ValueError, match="trains without"):
         RobustClassifierCV([0.1], cv=KFold(3)).fit(X, rare)
+
+
+def test_an_infinite_radius(two_classes):
+    X, y = two_classes
+    cv = RobustClassifierCV([0.0, np.inf], l2s=[1.0], cv=3, max_iter=1000).fit(X, y)
+    assert cv.rhos_.tolist() == [0.0, np.inf]
+    assert cv.rho_ == 0.0
+
+
+def test_fits_in_folds_that_do_not_converge_are_counted(two_classes):
+    X, y = two_classes
+    cv = RobustClassifierCV([0.0, 0.1], l2s=[1e-6], cv=3, max_iter=1, path_tol=1e-9)
+    with pytest.warns(ConvergenceWarning) as caught:
+        cv.fit(X, y)
+    assert "6 of 6 fits in folds did not reach path_tol=1e-09" in str(caught[0].message)
+    assert "Used all 1 iterations" in str(caught[1].message)  # the final fit
+    assert len(caught) == 2
+    assert caught[0].filename == __file__

@@ -21,8 +21,9 @@ from torch.func import (
 )
 from torch.utils.data import TensorDataset
 
-from drolearn import CressieRead, worst_case
+from drolearn import CressieRead
 from drolearn.nn import MultilevelBatches, RobustLoss, derivatives, robust_backward
+from tests.examples import radius_of, worst_case
 from tests.networks import (
     HALF,
     PATHS,
@@ -126,10 +127,12 @@ def test_second_derivatives_of_compiled_criteria_are_refused(
     if device:
         on_device(monkeypatch)
     torch.compiler.reset()
-    compiled = torch.compile(RobustLoss(0.5, divergence), backend=backend)
+    compiled = torch.compile(RobustLoss(radius_of(divergence, 0.5), divergence), backend=backend)
     with pytest.raises(RuntimeError, match=f"{ONCE}|does not currently support double backward"):
         twice(compiled, losses_of())
-    with_model = torch.compile(lambda z: RobustLoss(0.5, divergence)(z**3), backend=backend)
+    with_model = torch.compile(
+        lambda z: RobustLoss(radius_of(divergence, 0.5), divergence)(z**3), backend=backend
+    )
     with pytest.raises(RuntimeError, match=f"{ONCE}|does not currently support double backward"):
         backward_twice(with_model, losses_of())
 
@@ -167,7 +170,7 @@ def test_second_derivatives_with_locally_constant_weights_are_right(
 ):
     if device:
         on_device(monkeypatch)
-    criterion = RobustLoss(rho, divergence)
+    criterion = RobustLoss(radius_of(divergence, rho), divergence)
 
     def function(z):
         return criterion(z**3)

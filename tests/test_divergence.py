@@ -11,7 +11,7 @@ import pytest
 
 from drolearn import KL, ChiSquare, CressieRead, CVaR, Divergence, ReverseKL, worst_case
 from drolearn.divergence import as_divergence
-from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, kl, name
+from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, kl, name, radius_of
 
 GRID = np.exp(np.linspace(-8.0, 8.0, 201))
 
@@ -135,8 +135,9 @@ def test_equality_and_pickling():
     for divergence in ALL:
         copy = pickle.loads(pickle.dumps(divergence))
         assert copy == divergence
-        again = worst_case(z, 0.1, copy)
-        assert np.array_equal(again.weights, worst_case(z, 0.1, divergence).weights)
+        again = worst_case(z, radius_of(copy, 0.1), copy)
+        expected = worst_case(z, radius_of(divergence, 0.1), divergence)
+        assert np.array_equal(again.weights, expected.weights)
     local = Divergence.custom(lambda s: (s - 1) ** 2, lambda s: 2 * (s - 1), lambda t: 1 + t / 2)
     copy = cloudpickle.loads(cloudpickle.dumps(local))
     assert worst_case(z, 0.1, copy).value == pytest.approx(worst_case(z, 0.1).value, rel=1e-12)

@@ -8,9 +8,9 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from drolearn import KL, Fixed, Full, Growing, Multilevel, worst_case
+from drolearn import KL, Fixed, Full, Growing, Multilevel
 from drolearn._solvers.allocation import allocate
-from tests.examples import ALL, CUSTOM_BENT, name
+from tests.examples import ALL, CUSTOM_BENT, name, worst_case
 
 
 def expected_weights(method: Multilevel, z, divergence, base=None, cache=None) -> np.ndarray:

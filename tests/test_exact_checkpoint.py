@@ -133,7 +133,7 @@ def test_ctrl_c_saves_and_returns_the_best_model(tmp_path):
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, None])
 def test_a_stop_while_smoothing_is_never_reported_as_converged(divergence, raised):
     X, y = make_data()
-    whole = solve(X, y, divergence=divergence, rho=0.1, max_iter=500)
+    whole = solve(X, y, divergence=divergence, max_iter=500)
     evaluations = len(whole.history.value)
     for k in range(evaluations // 2, evaluations, max(evaluations // 12, 1)):
 
@@ -142,7 +142,7 @@ def test_a_stop_while_smoothing_is_never_reported_as_converged(divergence, raise
                 raise raised
             return len(history.value) >= k
 
-        stopped = solve(X, y, divergence=divergence, rho=0.1, max_iter=500, callback=callback)
+        stopped = solve(X, y, divergence=divergence, max_iter=500, callback=callback)
         assert stopped.ending is (Ending.STOPPED if raised is None else Ending.INTERRUPTED)
         assert stopped.value >= whole.value - whole.gap
         assert stopped.value - stopped.gap <= whole.value

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drolearn import worst_case
 from tests.examples import (
     ALL,
     BALLS,
@@ -22,6 +21,7 @@ from tests.examples import (
     problems,
     radii,
     seeds,
+    worst_case,
 )
 
 thorough = settings(

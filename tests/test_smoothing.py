@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from drolearn import CVaR, worst_case
+from drolearn import CVaR
 from drolearn._inner.smoothing import can_smooth, smoothed
 from drolearn.divergence import as_divergence
-from tests.examples import ALL, CUSTOM_BENT, normalised
+from tests.examples import ALL, CUSTOM_BENT, normalised, worst_case
 
 
 @pytest.fixture(params=[each for each in ALL if can_smooth(each)], ids=repr)

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from drolearn import CVaR, Divergence, TotalVariation, worst_case
 from drolearn.divergence import as_divergence
-from tests.examples import FAST, name, normalised
+from tests.examples import FAST, name, normalised, radius_of
 
 # -- known answers -------------------------------------------------------------------------------
 
@@ -84,10 +84,15 @@ def test_cvar_is_the_mean_of_the_worst():
     np.testing.assert_allclose(between.weights, [0.0, 1.0 / 3.0, 2.0 / 3.0], rtol=1e-15)
 
 
-def test_cvar_does_not_depend_on_the_radius():
-    z = np.random.default_rng(2).standard_normal(100)
-    one, other = (worst_case(z, rho, "cvar") for rho in (0.0, 1e3))
-    assert np.array_equal(one.weights, other.weights)
+@pytest.mark.parametrize("rho", [0.0, 0.1, math.inf, "auto"])
+def test_cvar_refuses_a_radius(rho):
+    with pytest.raises(ValueError, match=r"'rho' parameter must be None for CVaR, .* Got"):
+        worst_case([1.0, 2.0], rho, "cvar")
+    assert worst_case([1.0, 2.0], None, "cvar").rho == 0.0
+
+
+def test_without_a_radius_it_is_a_tenth():
+    assert worst_case([1.0, 2.0]).rho == worst_case([1.0, 2.0], None, "kl").rho == 0.1
 
 
 @pytest.mark.parametrize("divergence", [TotalVariation(), CVaR(0.3)], ids=name)
@@ -95,7 +100,7 @@ def test_many_weighted_losses_sum_to_one(divergence):
     """The mass on each side of a quantile is a sum of many weights, each with its rounding."""
     rng = np.random.default_rng(0)
     z, base = rng.standard_normal(1_000_000), 10.0 ** rng.uniform(-12.0, 0.0, 1_000_000)
-    wc = worst_case(z, 0.3, divergence, base)
+    wc = worst_case(z, radius_of(divergence, 0.3), divergence, base)
     assert abs(math.fsum(wc.weights) - 1.0) <= 1e-12
     assert (wc.weights >= 0.0).all()
     assert wc.gap <= 1e-10 * (z.max() - z.min())
@@ -120,10 +125,6 @@ def test_huge_and_tiny_base_weights():
     for factor in (1e300, 1e-300, 5e-324 * 2**20):
         wc = worst_case([1.0, 2.0, 3.0], sample_weight=np.array([1.0, 2.0, 3.0]) * factor)
         np.testing.assert_allclose(wc.weights, expected.weights, rtol=1e-12)
-
-
-def test_cvar_ignores_an_infinite_radius():
-    assert worst_case([1.0, 2.0, 3.0, 4.0], math.inf, CVaR(0.5)).value == 3.5
 
 
 @pytest.mark.parametrize("divergence", ["chi2", "kl", "total-variation", "hellinger"])
@@ -172,13 +173,12 @@ CASES = {
         {"losses": np.ma.masked_array([1.0, 2.0], mask=[False, True])},
         "'losses' .* must not have masked entries. Got 1 of them",
     ),
-    "swapped": ({"losses": [1.0], "rho": "kl", "divergence": 0.1}, "'rho' .* Got 'kl' instead"),
+    "swapped": ({"losses": [1.0], "rho": "kl", "divergence": 0.1}, "'divergence' .* Got 0.1 inst"),
     "true rho": ({"losses": [1.0], "rho": True}, "'rho' .* Got True instead"),
     "few losses, no threads": ({"losses": [1.0], "n_jobs": 0}, "'n_jobs' .* Got 0 instead"),
     "negative rho": ({"losses": [1.0], "rho": -0.1}, "'rho' .* at least 0. Got -0.1 instead"),
     "nan rho": ({"losses": [1.0], "rho": math.nan}, "'rho' .* at least 0. Got nan instead"),
     "text rho": ({"losses": [1.0], "rho": "large"}, "'rho' .* at least 0. Got 'large' instead"),
-    "no rho": ({"losses": [1.0], "rho": None}, "'rho' .* at least 0. Got None instead"),
     "short base": (
         {"losses": [1.0, 2.0], "sample_weight": [1.0]},
         "'sample_weight' .* each of the 2 rows. Got 1 ",
@@ -258,7 +258,7 @@ def test_certified_on_real_losses(data_folder):
         spread = z.max() - z.min()
         for divergence in FAST:
             for rho in (0.01, 0.1, 1.0):
-                wc = worst_case(z, rho, divergence)
+                wc = worst_case(z, radius_of(divergence, rho), divergence)
                 assert wc.gap <= 1e-10 * max(1.0, spread), (path.name, divergence)
                 assert wc.achieved <= rho * (1.0 + 1e-9), (path.name, divergence)
                 assert abs(wc.weights.sum() - 1.0) <= 1e-12, (path.name, divergence)

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
     from drolearn._solvers.multilevel import Multilevel
+    from drolearn._solvers.radius import rho_max
     from drolearn._solvers.solve import Solution, solve
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn._solvers.step_sizes import Constant, Decay
     from drolearn.loss import Loss
+    from drolearn.metrics import log_losses, squared_losses, zero_one_losses
 
 __all__ = [
     "FSG",
@@ -63,8 +65,12 @@ __all__ = [
     "TotalVariation",
     "WorstCase",
     "ZeroModelWarning",
+    "log_losses",
+    "rho_max",
     "solve",
+    "squared_losses",
     "worst_case",
+    "zero_one_losses",
 ]
 
 __version__ = "0.1.0"
@@ -86,6 +92,7 @@ _LATER = {
     "Growing": "_solvers.draws",
     "Multilevel": "_solvers.multilevel",
     "Ending": "_solvers.ending",
+    "rho_max": "_solvers.radius",
     "Solution": "_solvers.solve",
     "solve": "_solvers.solve",
     "FSG": "_solvers.solvers",
@@ -96,6 +103,9 @@ _LATER = {
     "Exact": "_solvers.solvers",
     "Newton": "_solvers.solvers",
     "Loss": "loss",
+    "log_losses": "metrics",
+    "squared_losses": "metrics",
+    "zero_one_losses": "metrics",
 }
 
 

@@ -26,7 +26,9 @@ __all__ = [
     "distinct",
     "float_or_nan",
     "is_number",
+    "refuse_masked",
     "refuse_missing",
+    "refuse_not_finite",
     "thread_count",
 ]
 
@@ -73,15 +75,15 @@ def as_count(parameter: str, value: Any, least: int = 1, most: int | None = None
     return int(value)
 
 
-def as_radius(rho: float) -> float:
-    """A radius of at least 0."""
+def as_radius(rho: float, parameter: str = "rho") -> float:
+    """A number of at least 0, which may be infinite."""
     try:
         radius = math.nan if isinstance(rho, str | bool) else float(rho)
     except (TypeError, ValueError, OverflowError):
         radius = math.nan
     if not radius >= 0.0:
         raise ValueError(
-            f"The 'rho' parameter must be a number of at least 0. Got {rho!r} instead."
+            f"The '{parameter}' parameter must be a number of at least 0. Got {rho!r} instead."
         )
     return radius
 
@@ -142,13 +144,7 @@ def as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector; no copy is made if it is one already."""
     if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
         return np.ascontiguousarray(values)
-    # NumPy imports numpy.ma when it is first used; before that, no array can be masked.
-    masked = "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray)
-    if masked and np.ma.is_masked(values):
-        raise ValueError(
-            f"The '{parameter}' parameter must not have masked entries. "
-            f"Got {np.ma.count_masked(values)} of them; use .compressed() or .filled() first."
-        )
+    refuse_masked(parameter, values)
     array = as_reals(parameter, values, "a vector")
     if array.ndim != 1:
         raise ValueError(
@@ -191,20 +187,44 @@ def as_weights(weights: ArrayLike, size: int, parameter: str = "sample_weight") 
     return b
 
 
-def as_groups(groups: ArrayLike, n: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def as_groups(
+    groups: ArrayLike, n: int, parameter: str = "groups"
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The names of the groups in order, and the code of each row's group."""
     given = np.asarray(groups)
     if given.shape != (n,):
         raise ValueError(
-            f"The 'groups' parameter must name the group of each of the {n} rows. "
+            f"The '{parameter}' parameter must name the group of each of the {n} rows. "
             f"Got an array of shape {given.shape} instead."
         )
     if (given.dtype.kind == "f" and not np.isfinite(given).all()) or _has_missing(given):
         raise ValueError(
-            "The 'groups' parameter must not hold missing values or infinity: use a separate group "
-            "name for rows whose group is unknown."
+            f"The '{parameter}' parameter must not hold missing values or infinity: use a separate "
+            f"name for rows for which it is unknown."
         )
-    return distinct("groups", given)
+    return distinct(parameter, given)
+
+
+def refuse_masked(parameter: str, values: Any) -> None:
+    """Refuse a masked array of which some entries are masked."""
+    # NumPy imports numpy.ma when it is first used; before that, no array can be masked.
+    masked = "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray)
+    if masked and np.ma.is_masked(values):
+        raise ValueError(
+            f"The '{parameter}' parameter must not have masked entries. "
+            f"Got {np.ma.count_masked(values)} of them; use .compressed() or .filled() first."
+        )
+
+
+def refuse_not_finite(parameter: str, values: Array) -> None:
+    """Refuse numbers of which some are NaN or infinite; rows are counted along the first axis."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        wrong = tuple(np.argwhere(~finite)[0])
+        raise ValueError(
+            f"The '{parameter}' parameter must hold finite numbers. "
+            f"Got {values[wrong]} in row {wrong[0]} instead."
+        )
 
 
 def refuse_missing(parameter: str, values: NDArray[Any]) -> None:

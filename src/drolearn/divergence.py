@@ -14,7 +14,7 @@ name                   φ(s)                                       D(P, B)
 "hellinger"            ½ (√s − 1)²                                squared Hellinger distance
 "jensen-shannon"       ½ (s log s − (1 + s) log((1 + s)/2))       Jensen-Shannon divergence
 "total-variation"      ½ |s − 1|                                  the mass that is moved
-"cvar"                 0 up to s = 1/level, ∞ beyond              0: the radius has no effect
+"cvar"                 0 up to s = 1/level, ∞ beyond              0: there is no radius
 `CressieRead(k)`       (sᵏ − k s + k − 1) / (k (k − 1))           power divergence
 `Divergence.custom`    given by the user
 =====================  =========================================  ==========================
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._divergence_base import Divergence
-from drolearn._validation import did_you_mean, float_or_nan
+from drolearn._validation import as_radius, did_you_mean, float_or_nan
 
 __all__ = [
     "KL",
@@ -43,9 +43,11 @@ __all__ = [
     "ReverseKL",
     "TotalVariation",
     "as_divergence",
+    "radius_for",
 ]
 
 Array = NDArray[np.float64]
+DEFAULT_RADIUS = 0.1
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,8 @@ class CVaR(Divergence):
     """Conditional value at risk: p may be at most 1/level times the base weight.
 
     The worst case is the mean of the worst `level` of the data: CVaR(0.1) averages over the worst
-    tenth.  φ is zero up to s = 1/level and infinite beyond, so the radius has no effect.
+    tenth.  φ is zero up to s = 1/level and infinite beyond, so there is no radius: leave `rho`
+    None.
 
     Parameters
     ----------
@@ -349,6 +352,18 @@ _ALSO_CALLED = {
 
 
 NAMES = tuple(_BY_NAME)
+
+
+def radius_for(divergence: Divergence, rho: float | None) -> float:
+    """The radius of a ball: None is 0.1, and CVaR, which has no radius, takes only None."""
+    if isinstance(divergence, CVaR):
+        if rho is not None:
+            raise ValueError(
+                f"The 'rho' parameter must be None for CVaR, which has no radius: its level says "
+                f"how far it goes. Got {rho!r} instead; use CVaR(level) without rho."
+            )
+        return 0.0
+    return DEFAULT_RADIUS if rho is None else as_radius(rho)
 
 
 def as_divergence(divergence: str | Divergence) -> Divergence:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,18 +30,18 @@ from sklearn.utils.validation import (
 from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, worst_case
-from drolearn._solvers.choice import NAMES as SOLVERS
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.inputs import as_start, make_problem
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solve import Solution, Watch, run
+from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._validation import as_groups, as_weights
-from drolearn.divergence import NAMES, Divergence, as_divergence
+from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
 
 __all__ = [
+    "LARGEST_AUTO_PENALTY",
     "X_FORMATS",
     "RobustLinear",
     "TrainingData",
@@ -53,7 +53,7 @@ __all__ = [
 Array = NDArray[np.float64]
 # The largest automatic penalty. Computations with it do not overflow, and a larger one would change
 # nothing: the coefficients are already zero in effect.
-_LARGEST_AUTO_PENALTY = 2.0**900
+LARGEST_AUTO_PENALTY = 2.0**900
 # What `validate_data` accepts for X.
 X_FORMATS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
@@ -90,6 +90,12 @@ class TrainingData:
     """Sample weights times class weights, divided by 2^weight_exponent."""
     weight_exponent: int = 0
 
+    def select(self, rows: Any) -> TrainingData:
+        """Return some of the rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        X, y, targets = self.X[rows], self.y[rows], self.targets[rows]
+        return TrainingData(X, y, targets, weights, self.weight_exponent)
+
     def penalty(self, l2: float | str, rows: Any = slice(None)) -> float:
         """Return l2, where "auto" is 1/Σw over the given rows with the weights as passed."""
         if not isinstance(l2, str):
@@ -99,22 +105,23 @@ class TrainingData:
         # If all weights of these rows are zero, `fit` raises an error.
         mantissa, exponent = math.frexp(float(self.weights[rows].sum()) or 1.0)
         exponent = min(-exponent - self.weight_exponent, 1000)
-        return min(math.ldexp(1.0 / mantissa, exponent), _LARGEST_AUTO_PENALTY)
+        return min(math.ldexp(1.0 / mantissa, exponent), LARGEST_AUTO_PENALTY)
 
 
 class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of robust linear classifiers and regressors."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "divergence": [StrOptions(set(NAMES)), Divergence],
+        "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="both"), None],
+        "divergence": [str, Divergence],
         "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
-        "solver": [StrOptions(set(SOLVERS)), Solver],
+        "solver": [str, Solver],
         "max_iter": [Interval(Real, 0, None, closed="neither")],
         "tol": [Interval(Real, 0, 1, closed="neither"), None],
         "random_state": ["random_state", np.random.Generator],
         "warm_start": ["boolean"],
+        "store_weights": ["boolean"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
@@ -129,6 +136,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     tol: float | None
     random_state: Any
     warm_start: bool
+    store_weights: bool
     n_jobs: int | None
     verbose: int
     coef_: NDArray[Any]
@@ -189,7 +197,33 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
 
     # -- fitting ---------------------------------------------------------------------------
 
-    def _fit(self, data: TrainingData, groups: Any, rho: Any, context: Any = None) -> Self:
+    def _problem(
+        self, data: TrainingData, group_indices: Any, rho: Any, divergence: Any, l2: float
+    ) -> Problem:
+        """Build the problem for these data and settings."""
+        n, d = data.X.shape
+        return make_problem(
+            data.X,
+            data.targets,
+            data.weights,
+            group_indices,
+            rho=math.sqrt(d / n) if isinstance(rho, str) else rho,
+            divergence=as_divergence(divergence),
+            loss=self._loss(),
+            l2=l2,
+            fit_intercept=self.fit_intercept,
+            n_jobs=self.n_jobs,
+        )
+
+    def _fit(
+        self,
+        data: TrainingData,
+        groups: Any,
+        rho: Any,
+        divergence: Any,
+        l2: float,
+        context: Any = None,
+    ) -> Self:
         """Build the problem, solve it, and set the attributes.
 
         `context` is the callback context if this fit is a part of another one, such as the refit
@@ -203,19 +237,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         group_indices, self.groups_ = None, None
         if groups is not None:
             self.groups_, group_indices = as_groups(groups, X.shape[0])
-        radius = math.sqrt(X.shape[1] / X.shape[0]) if isinstance(rho, str) else float(rho)
-        problem = make_problem(
-            X,
-            data.targets,
-            data.weights,
-            group_indices,
-            rho=radius,
-            divergence=as_divergence(self.divergence),
-            loss=self._loss(),
-            l2=data.penalty(self.l2),
-            fit_intercept=self.fit_intercept,
-            n_jobs=self.n_jobs,
-        )
+        problem = self._problem(data, group_indices, rho, divergence, l2)
+        warn_of_all_weights(problem, stacklevel=5)
         solution = run(
             problem,
             self._start(problem),
@@ -254,11 +277,13 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     def _set_attributes(self, problem: Problem, solution: Solution, dtype: Any) -> None:
         for name, value in self._coefficients(solution.theta, dtype).items():
             setattr(self, name, value)
-        self.rho_, self.l2_ = problem.rho, problem.l2
+        self.rho_, self.l2_, self.divergence_ = problem.rho, problem.l2, problem.divergence
         self.robust_loss_ = solution.worst.value
         self.objective_ = solution.value
         self.gap_ = solution.gap
-        self.worst_case_weights_ = solution.worst.weights
+        vars(self).pop("worst_case_weights_", None)
+        if self.store_weights:
+            self.worst_case_weights_ = solution.worst.weights
         self.group_weights_ = None
         if problem.groups is not None:
             self.group_weights_ = np.bincount(problem.groups.of, solution.worst.weights)
@@ -266,6 +291,18 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         self.status_, self.ending_ = solution.status, solution.ending
         self.solver_, self.converged_ = solution.solver, solution.converged
         self.n_iter_ = max(1, math.ceil(solution.passes))
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where to find the worst-case weights if they are not stored."""
+            if name == "worst_case_weights_":
+                raise AttributeError(
+                    f"{type(self).__name__} has no 'worst_case_weights_': one number for each "
+                    f"training row is stored only with store_weights=True. Use "
+                    f"worst_case(X, y).weights, which computes them."
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _callback_arguments(self, data: TrainingData) -> dict[str, Any]:
         """Return what every callback of scikit-learn receives."""
@@ -355,7 +392,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         y : array-like of shape (n_samples,)
             Labels of the rows; numbers for regression.
         rho : float, default=None
-            Radius of the ball; None uses `rho_`, the radius of the fit.
+            Radius of the ball; None uses `rho_`, the radius of the fit. CVaR has no radius.
         sample_weight : array-like of shape (n_samples,), default=None
             Base weights of the rows; equal if None.
         groups : array-like of shape (n_samples,), default=None
@@ -375,12 +412,14 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         (0.0278, 0.0417)
         """
         z = self.losses(X, y)
-        radius = self.rho_ if rho is None else rho
+        divergence = as_divergence(self.divergence_)
+        if rho is None and not isinstance(divergence, CVaR):
+            rho = self.rho_
         weights = None if sample_weight is None else as_weights(sample_weight, z.size)
         if groups is None:
-            return worst_case(z, radius, self.divergence, weights, n_jobs=self.n_jobs)
+            return worst_case(z, rho, divergence, weights, n_jobs=self.n_jobs)
         parts = Groups.make(as_groups(groups, z.size)[1], weights)
-        return parts.spread(worst_case(parts.means(z), radius, self.divergence, parts.shares))
+        return parts.spread(worst_case(parts.means(z), rho, divergence, parts.shares))
 
 
 def as_sample_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:

@@ -33,11 +33,11 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
 
     Parameters
     ----------
-    rho : float or "auto", default=0.1
-        Radius ρ of the ball. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ contains the
-        uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and d columns,
-        "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it does not
-        account for distribution shifts.
+    rho : float, "auto" or None, default=None
+        Radius ρ of the ball; None is 0.1. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ
+        contains the uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and
+        d columns, "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it
+        does not account for distribution shifts. CVaR has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
@@ -73,6 +73,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         threads.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches, instead of zeros.
+    store_weights : bool, default=False
+        Whether to keep `worst_case_weights_`, one number for each training row.
     n_jobs : int or None, default=None
         Number of threads for passes over all rows; -1 uses all processors.
     verbose : int, default=0
@@ -88,7 +90,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     rho_ : float
-        Radius that was used.
+        Radius that was used; 0 for CVaR, which has none.
+    divergence_ : Divergence
+        Divergence that was used.
     l2_ : float
         Penalty that was used.
     robust_loss_ : float
@@ -96,7 +100,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     objective_ : float
         Robust loss plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
-        Worst-case weights of the training rows.
+        Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
+        computes them too; where losses are equal, several weights are worst.
     groups_ : ndarray of shape (n_groups,) or None
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
@@ -142,7 +147,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustLinear._parameter_constraints,
-        "loss": [StrOptions({"logistic", "squared-hinge", "smoothed-hinge"}), Loss],
+        "loss": [str, Loss],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
@@ -150,7 +155,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
 
     def __init__(
         self,
-        rho: float | str = 0.1,
+        rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "logistic",
@@ -162,6 +167,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         tol: float | None = 1e-6,
         random_state: Any = None,
         warm_start: bool = False,
+        store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -176,6 +182,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         self.tol = tol
         self.random_state = random_state
         self.warm_start = warm_start
+        self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -219,7 +226,8 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         >>> RobustClassifier(rho=0.01).fit(X, y).classes_
         array(['no', 'yes'], dtype='<U3')
         """
-        return self._fit(self._validate(X, y, sample_weight), groups, self.rho)
+        data = self._validate(X, y, sample_weight)
+        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         _refuse_missing_labels(y)

@@ -1,4 +1,4 @@
-"""`RobustClassifierCV` and `RobustRegressorCV`: the radius is chosen by cross-validation."""
+"""`RobustClassifierCV` and `RobustRegressorCV`: cross-validation of radius and penalty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 
 from drolearn._estimators.classification import RobustClassifier
-from drolearn._estimators.path import DEFAULT_RHOS, RobustLinearCV
+from drolearn._estimators.path import RobustLinearCV
 from drolearn._estimators.regression import RobustRegressor
 from drolearn._solvers.solvers import Solver
 from drolearn.divergence import Divergence
@@ -18,41 +18,47 @@ __all__ = ["RobustClassifierCV", "RobustRegressorCV"]
 
 
 class RobustClassifierCV(RobustLinearCV, RobustClassifier):
-    """Robust linear classifier with the radius chosen by cross-validation.
+    """Robust linear classifier with radius and penalty chosen by cross-validation.
 
     It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
     all weights within a φ-divergence ball of radius ρ around the sample weights. After
-    cross-validation, it is fitted with the best radius on all rows.
+    cross-validation, it is fitted with the best radius and penalty on all rows.
 
     Parameters
     ----------
-    rhos : array-like of float, default=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
-        Radii ρ to try. In every fold they are fitted from the smallest to the largest, each
-        starting from the previous model. ρ = 0 is the plain weighted mean.
+    rhos : array-like of float, default=None
+        Radii ρ to try, of at least 0; ``math.inf`` is allowed. None tries 0, 0.003, 0.01, 0.03,
+        0.1, 0.3 and 1. ρ = 0 is the plain weighted mean. In every fold, each fit starts from the
+        model of the previous radius.
+    l2s : array-like of float, default=None
+        Penalties to try, as multiples of 1/Σw, where w are the weights of the rows of each fit:
+        the multiple k is scikit-learn's C = 1/k. None tries ten multiples from 1e4 to 1e-4, the
+        grid of LogisticRegressionCV.
+    levels : array-like of float, default=None
+        Levels of CVaR to try, for divergence="cvar" only, which has no radius. None tries 1, 0.9,
+        0.7, 0.5, 0.3, 0.2 and 0.1.
     cv : int, cross-validation splitter or iterable, default=None
         Folds as in scikit-learn; None makes five stratified folds.
-    scoring : {"loss", "worst-group", "robust"}, scorer name or callable, default="loss"
-        Score of a model on the validation rows: minus the mean loss, minus the mean loss of the
-        worst group (pass groups to `fit`), minus the robust loss at radius `scoring_rho`, or a
-        scorer of scikit-learn. The radius with the largest mean score is chosen.
+    scoring : str or callable, default="loss"
+        Score of a model on the validation rows: "loss" is minus the mean loss, "worst-group" and
+        "worst-domain" are minus the mean loss of the worst group or domain passed to `fit`,
+        "robust" is minus the robust loss at radius `scoring_rho` (for CVaR, at its own level), and
+        other names and callables are scorers of scikit-learn. The candidate with the largest mean
+        score is chosen.
     scoring_rho : float, default=0.1
         Radius for scoring="robust".
-    train_on_groups : bool, default=True
-        Whether the ball reweights the groups passed to `fit` in training. With False, groups are
-        used for scoring and splitting only.
+    exclude_zero : bool, default=True
+        Whether candidates whose model is zero in some fold are excluded. A zero model ignores X;
+        large balls lead to it on noisy data. A warning says if it had the best score. If all
+        models are zero, the best of them is chosen.
+    path_tol : float, default=1e-4
+        Relative accuracy of the fits in folds, as `tol` is for the final fit.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
     loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
         Loss of a row. With more than two classes, "logistic" is the multinomial logistic loss; the
         other losses are for two classes.
-    l2 : float or "auto", default="auto"
-        Penalty l2/2 ‖w‖²; the intercept is not penalised. "auto" is 1/Σw, where w are the sample
-        weights times the class weights of the rows of each fit; without weights it is
-        1/N. This is scikit-learn's C = 1: with radius 0 the model is that of
-        ``LogisticRegression()``. Use l2 = 1/(C Σw) for another C, and 0 for no penalty. With
-        "auto", multiplying all weights by k has the effect of C = k, as in scikit-learn; with a
-        number, only the proportions of the weights matter.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     class_weight : dict, "balanced" or None, default=None
@@ -76,6 +82,8 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         same model to the bit, for any number of threads.
     warm_start : bool, default=False
         Whether the final fit starts from the previous model if its shape matches, instead of zeros.
+    store_weights : bool, default=False
+        Whether to keep `worst_case_weights_`, one number for each training row.
     n_jobs : int or None, default=None
         Number of folds that joblib fits in parallel, and number of threads of the final fit; -1
         uses all processors.
@@ -86,13 +94,27 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     Attributes
     ----------
     rho_ : float
-        Radius with the best mean score; the largest of them if several are equally good.
-    rhos_ : ndarray of shape (n_rhos,)
-        Radii in increasing order.
-    scores_ : ndarray of shape (n_folds, n_rhos)
-        Scores on the validation rows; larger is better.
+        Radius with the best mean score; the largest of them if several are equally good. 0 for
+        CVaR, which has none.
+    divergence_ : Divergence
+        Divergence of the final fit; for CVaR, with the level that was chosen.
+    best_l2_ : float
+        Chosen penalty, as a multiple of 1/Σw; the largest of them if several are equally good.
     best_score_ : float
-        Mean score of `rho_`.
+        Mean score of the choice.
+    rhos_ : ndarray of shape (n_rhos,)
+        Radii in increasing order; not for CVaR.
+    levels_ : ndarray of shape (n_levels,)
+        Levels in decreasing order; only for CVaR.
+    l2s_ : ndarray of shape (n_l2s,)
+        Penalties in decreasing order, as multiples of 1/Σw.
+    scores_ : ndarray of shape (n_folds, n_rhos, n_l2s)
+        Scores on the validation rows; larger is better.
+    zero_models_ : ndarray of shape (n_folds, n_rhos, n_l2s), bool
+        Whether the model is zero, or cannot be told from zero within `path_tol`.
+    cv_results_ : dict of ndarrays
+        A table with one entry for each candidate, for ``pandas.DataFrame(clf.cv_results_)``: rho
+        (or level), l2, mean_score, standard_error, zero_model, chosen.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients; one row for two classes.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -100,17 +122,18 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     l2_ : float
-        Penalty that was used.
+        Penalty of the final fit, `best_l2_`/Σw.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
     objective_ : float
         Robust loss plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
-        Worst-case weights of the training rows.
+        Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
+        computes them too; where losses are equal, several weights are worst.
     groups_ : ndarray of shape (n_groups,) or None
-        Names of the groups, if groups were passed to `fit` and train_on_groups=True.
+        Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
-        Worst-case weights of the groups, if groups were passed to `fit` and train_on_groups=True.
+        Worst-case weights of the groups, if groups were passed to `fit`.
     gap_ : float
         No model with up to ten times the norm of this one (in scaled coordinates) has an objective
         below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
@@ -142,9 +165,9 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((300, 3))
     >>> y = X[:, 0] + 0.5 * rng.standard_normal(300) > 0
-    >>> clf = RobustClassifierCV(rhos=[0, 0.1, 0.5], scoring="robust", scoring_rho=0.2).fit(X, y)
+    >>> clf = RobustClassifierCV(rhos=[0, 0.1, 0.5], l2s=[1], scoring="robust").fit(X, y)
     >>> clf.scores_.shape, clf.rho_ > 0
-    ((5, 3), True)
+    ((5, 3, 1), True)
     """
 
     _fold_estimator = RobustClassifier
@@ -153,18 +176,21 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
+    _parameter_constraints.pop("l2")
 
     def __init__(
         self,
-        rhos: ArrayLike = DEFAULT_RHOS,
+        rhos: ArrayLike | None = None,
         *,
+        l2s: ArrayLike | None = None,
+        levels: ArrayLike | None = None,
         cv: Any = None,
         scoring: Any = "loss",
         scoring_rho: float = 0.1,
-        train_on_groups: bool = True,
+        exclude_zero: bool = True,
+        path_tol: float = 1e-4,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "logistic",
-        l2: float | str = "auto",
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Solver = "auto",
@@ -172,17 +198,20 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         tol: float | None = 1e-6,
         random_state: Any = None,
         warm_start: bool = False,
+        store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.rhos = rhos
+        self.l2s = l2s
+        self.levels = levels
         self.cv = cv
         self.scoring = scoring
         self.scoring_rho = scoring_rho
-        self.train_on_groups = train_on_groups
+        self.exclude_zero = exclude_zero
+        self.path_tol = path_tol
         self.divergence = divergence
         self.loss = loss
-        self.l2 = l2
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
@@ -190,6 +219,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         self.tol = tol
         self.random_state = random_state
         self.warm_start = warm_start
+        self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -200,8 +230,10 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         y: Any,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        split_groups: ArrayLike | None = None,
+        domains: ArrayLike | None = None,
     ) -> Self:
-        """Choose the radius by cross-validation, then fit on all rows.
+        """Choose radius and penalty by cross-validation, then fit on all rows.
 
         Parameters
         ----------
@@ -210,12 +242,15 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         y : array-like of shape (n_samples,)
             Class labels of any type that can be sorted.
         sample_weight : array-like of shape (n_samples,), default=None
-            Base weights of the rows: weight 2 is the same as having the row twice. With
-            l2="auto", their sum determines the penalty.
+            Base weights of the rows: weight 2 is the same as having the row twice. Their sum
+            determines the penalty.
         groups : array-like of shape (n_samples,), default=None
-            Group of each row, for scoring="worst-group" and, with train_on_groups=True, for
-            training: the ball then reweights groups instead of single rows, which needs an exact
-            solver. Folds ignore groups unless `cv` splits by groups, as GroupKFold does.
+            Group of each row, for training and for scoring="worst-group". The ball then reweights
+            groups instead of single rows, which needs an exact solver.
+        split_groups : array-like of shape (n_samples,), default=None
+            Group of each row for a `cv` that splits by groups, such as GroupKFold.
+        domains : array-like of shape (n_samples,), default=None
+            Domain of each row, for scoring="worst-domain": a hospital, a state, a month.
 
         Returns
         -------
@@ -232,48 +267,55 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         >>> from drolearn import RobustClassifierCV
         >>> X, y = [[float(i)] for i in range(20)], ["no"] * 9 + ["yes", "no"] + ["yes"] * 9
         >>> RobustClassifierCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
-        (2, 2)
+        (2, 2, 10)
         """
-        return self._fit_path(self._validate(X, y, sample_weight), groups)
+        data = self._validate(X, y, sample_weight)
+        return self._fit_path(data, groups, split_groups, domains)
 
 
 class RobustRegressorCV(RobustLinearCV, RobustRegressor):
-    """Robust linear regression with the radius chosen by cross-validation.
+    """Robust linear regression with radius and penalty chosen by cross-validation.
 
-    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
-    all weights within a φ-divergence ball of radius ρ around the sample weights. After
-    cross-validation, it is fitted with the best radius on all rows.
+    It guards against shifts of the population, not against outliers, to which the ball gives even
+    more weight: use loss="huber" where outliers are errors. It minimises R(w, c) + l2/2 ‖w‖², where
+    the robust loss R is the largest weighted mean loss over all weights within a φ-divergence ball
+    of radius ρ around the sample weights. After cross-validation, it is fitted with the best
+    radius and penalty on all rows.
 
     Parameters
     ----------
-    rhos : array-like of float, default=(0, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
-        Radii ρ to try. In every fold they are fitted from the smallest to the largest, each
-        starting from the previous model. ρ = 0 is the plain weighted mean.
+    rhos : array-like of float, default=None
+        Radii ρ to try, of at least 0; ``math.inf`` is allowed. None tries 0, 0.003, 0.01, 0.03,
+        0.1, 0.3 and 1. ρ = 0 is the plain weighted mean. In every fold, each fit starts from the
+        model of the previous radius.
+    l2s : array-like of float, default=None
+        Penalties to try, as multiples of 1/Σw, where w are the weights of the rows of each fit:
+        the multiple k is ``Ridge(alpha=k)``. None tries ten multiples from 1e4 to 1e-4.
+    levels : array-like of float, default=None
+        Levels of CVaR to try, for divergence="cvar" only, which has no radius. None tries 1, 0.9,
+        0.7, 0.5, 0.3, 0.2 and 0.1.
     cv : int, cross-validation splitter or iterable, default=None
         Folds as in scikit-learn; None makes five folds.
-    scoring : {"loss", "worst-group", "robust"}, scorer name or callable, default="loss"
-        Score of a model on the validation rows: minus the mean loss, minus the mean loss of the
-        worst group (pass groups to `fit`), minus the robust loss at radius `scoring_rho`, or a
-        scorer of scikit-learn. The radius with the largest mean score is chosen.
+    scoring : str or callable, default="loss"
+        Score of a model on the validation rows: "loss" is minus the mean loss, "worst-group" and
+        "worst-domain" are minus the mean loss of the worst group or domain passed to `fit`,
+        "robust" is minus the robust loss at radius `scoring_rho` (for CVaR, at its own level), and
+        other names and callables are scorers of scikit-learn. The candidate with the largest mean
+        score is chosen.
     scoring_rho : float, default=0.1
         Radius for scoring="robust".
-    train_on_groups : bool, default=True
-        Whether the ball reweights the groups passed to `fit` in training. With False, groups are
-        used for scoring and splitting only.
+    exclude_zero : bool, default=True
+        Whether candidates whose model is zero in some fold are excluded. A zero model ignores X;
+        large balls lead to it on noisy data. A warning says if it had the best score. If all
+        models are zero, the best of them is chosen.
+    path_tol : float, default=1e-4
+        Relative accuracy of the fits in folds, as `tol` is for the final fit.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
     loss : {"squared", "huber"} or Loss, default="squared"
         Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
         linear beyond. Use `Loss.huber` for other widths.
-    l2 : float or "auto", default="auto"
-        Penalty l2/2 ‖w‖²; the intercept is not penalised. "auto" is 1/Σw, where w are the sample
-        weights of the rows of each fit; without weights it is 1/N. With radius 0 the
-        model is that of ``Ridge(alpha=1)``. Use l2 = alpha/Σw for another alpha, and 0 for no
-        penalty. With "auto", multiplying all weights by k has the effect of alpha = 1/k, as in
-        scikit-learn; with a number, only the proportions of the weights matter. With loss="huber",
-        the penalty has a larger effect the larger the values of y are: scale y, or use a smaller
-        l2.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : str or Solver, default="auto"
@@ -294,6 +336,8 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         same model to the bit, for any number of threads.
     warm_start : bool, default=False
         Whether the final fit starts from the previous model if its shape matches, instead of zeros.
+    store_weights : bool, default=False
+        Whether to keep `worst_case_weights_`, one number for each training row.
     n_jobs : int or None, default=None
         Number of folds that joblib fits in parallel, and number of threads of the final fit; -1
         uses all processors.
@@ -304,29 +348,44 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
     Attributes
     ----------
     rho_ : float
-        Radius with the best mean score; the largest of them if several are equally good.
-    rhos_ : ndarray of shape (n_rhos,)
-        Radii in increasing order.
-    scores_ : ndarray of shape (n_folds, n_rhos)
-        Scores on the validation rows; larger is better.
+        Radius with the best mean score; the largest of them if several are equally good. 0 for
+        CVaR, which has none.
+    divergence_ : Divergence
+        Divergence of the final fit; for CVaR, with the level that was chosen.
+    best_l2_ : float
+        Chosen penalty, as a multiple of 1/Σw; the largest of them if several are equally good.
     best_score_ : float
-        Mean score of `rho_`.
+        Mean score of the choice.
+    rhos_ : ndarray of shape (n_rhos,)
+        Radii in increasing order; not for CVaR.
+    levels_ : ndarray of shape (n_levels,)
+        Levels in decreasing order; only for CVaR.
+    l2s_ : ndarray of shape (n_l2s,)
+        Penalties in decreasing order, as multiples of 1/Σw.
+    scores_ : ndarray of shape (n_folds, n_rhos, n_l2s)
+        Scores on the validation rows; larger is better.
+    zero_models_ : ndarray of shape (n_folds, n_rhos, n_l2s), bool
+        Whether the model is zero, or cannot be told from zero within `path_tol`.
+    cv_results_ : dict of ndarrays
+        A table with one entry for each candidate, for ``pandas.DataFrame(clf.cv_results_)``: rho
+        (or level), l2, mean_score, standard_error, zero_model, chosen.
     coef_ : ndarray of shape (n_features,)
         Coefficients.
     intercept_ : float
         Intercept.
     l2_ : float
-        Penalty that was used.
+        Penalty of the final fit, `best_l2_`/Σw.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
     objective_ : float
         Robust loss plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
-        Worst-case weights of the training rows.
+        Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
+        computes them too; where losses are equal, several weights are worst.
     groups_ : ndarray of shape (n_groups,) or None
-        Names of the groups, if groups were passed to `fit` and train_on_groups=True.
+        Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
-        Worst-case weights of the groups, if groups were passed to `fit` and train_on_groups=True.
+        Worst-case weights of the groups, if groups were passed to `fit`.
     gap_ : float
         No model with up to ten times the norm of this one (in scaled coordinates) has an objective
         below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
@@ -359,7 +418,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
     >>> X = rng.standard_normal((200, 2))
     >>> y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(200)
     >>> RobustRegressorCV(rhos=[0, 0.1]).fit(X, y).scores_.shape
-    (5, 2)
+    (5, 2, 10)
     """
 
     _fold_estimator = RobustRegressor
@@ -368,41 +427,48 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
+    _parameter_constraints.pop("l2")
 
     def __init__(
         self,
-        rhos: ArrayLike = DEFAULT_RHOS,
+        rhos: ArrayLike | None = None,
         *,
+        l2s: ArrayLike | None = None,
+        levels: ArrayLike | None = None,
         cv: Any = None,
         scoring: Any = "loss",
         scoring_rho: float = 0.1,
-        train_on_groups: bool = True,
+        exclude_zero: bool = True,
+        path_tol: float = 1e-4,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "squared",
-        l2: float | str = "auto",
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
         max_iter: float = 100,
         tol: float | None = 1e-6,
         random_state: Any = None,
         warm_start: bool = False,
+        store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.rhos = rhos
+        self.l2s = l2s
+        self.levels = levels
         self.cv = cv
         self.scoring = scoring
         self.scoring_rho = scoring_rho
-        self.train_on_groups = train_on_groups
+        self.exclude_zero = exclude_zero
+        self.path_tol = path_tol
         self.divergence = divergence
         self.loss = loss
-        self.l2 = l2
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
         self.warm_start = warm_start
+        self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -413,8 +479,10 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         y: Any,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        split_groups: ArrayLike | None = None,
+        domains: ArrayLike | None = None,
     ) -> Self:
-        """Choose the radius by cross-validation, then fit on all rows.
+        """Choose radius and penalty by cross-validation, then fit on all rows.
 
         Parameters
         ----------
@@ -423,12 +491,15 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         y : array-like of shape (n_samples,)
             Target values.
         sample_weight : array-like of shape (n_samples,), default=None
-            Base weights of the rows: weight 2 is the same as having the row twice. With
-            l2="auto", their sum determines the penalty.
+            Base weights of the rows: weight 2 is the same as having the row twice. Their sum
+            determines the penalty.
         groups : array-like of shape (n_samples,), default=None
-            Group of each row, for scoring="worst-group" and, with train_on_groups=True, for
-            training: the ball then reweights groups instead of single rows, which needs an exact
-            solver. Folds ignore groups unless `cv` splits by groups, as GroupKFold does.
+            Group of each row, for training and for scoring="worst-group". The ball then reweights
+            groups instead of single rows, which needs an exact solver.
+        split_groups : array-like of shape (n_samples,), default=None
+            Group of each row for a `cv` that splits by groups, such as GroupKFold.
+        domains : array-like of shape (n_samples,), default=None
+            Domain of each row, for scoring="worst-domain": a hospital, a state, a month.
 
         Returns
         -------
@@ -445,6 +516,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         >>> from drolearn import RobustRegressorCV
         >>> X, y = [[float(i)] for i in range(20)], [2.0 * i for i in range(20)]
         >>> RobustRegressorCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
-        (2, 2)
+        (2, 2, 10)
         """
-        return self._fit_path(self._validate(X, y, sample_weight), groups)
+        data = self._validate(X, y, sample_weight)
+        return self._fit_path(data, groups, split_groups, domains)

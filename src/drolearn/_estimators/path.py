@@ -1,114 +1,279 @@
-"""What both estimators with cross-validation share: a path over radii in every fold."""
+"""What both estimators with cross-validation share: a path over radii and penalties."""
 
 from __future__ import annotations
 
+import math
 import warnings
+from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import check_cv
 from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from drolearn._estimators.base import RobustLinear, TrainingData, ZeroModelWarning
+from drolearn._estimators.base import (
+    LARGEST_AUTO_PENALTY,
+    RobustLinear,
+    TrainingData,
+    ZeroModelWarning,
+)
 from drolearn._inner.groups import Groups
+from drolearn._inner.worst_case import worst_case
+from drolearn._solvers.ending import Ending
+from drolearn._solvers.path import Path, Start
+from drolearn._solvers.problem import Problem
+from drolearn._solvers.solve import Solution, run, run_next
+from drolearn._solvers.solvers import Exact
+from drolearn._solvers.zero_model import smallest_ball
 from drolearn._validation import as_generator, as_groups, as_radius
+from drolearn.divergence import CVaR, Divergence, as_divergence
 
-__all__ = ["DEFAULT_RHOS", "RobustLinearCV"]
+__all__ = ["RobustLinearCV"]
 
 Array = NDArray[np.float64]
-DEFAULT_RHOS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-# Scores that are not scikit-learn's: each is minus a loss.
-_LOSS_SCORES = ("loss", "worst-group", "robust")
+Indices = NDArray[np.int64]
+_RHOS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_LEVELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)
+# Multiples of 1/Σw: the reciprocals of C = 1e-4 … 1e4, the grid of LogisticRegressionCV.
+_L2S = tuple(np.logspace(4, -4, 10))
+# Scores that are not scikit-learn's: each is minus a loss, which `plot_path` shows.
+_LOSS_SCORES = {
+    "loss": "mean loss",
+    "worst-group": "loss of the worst group",
+    "worst-domain": "loss of the worst domain",
+    "robust": "robust loss",
+}
+# A model counts as the zero model if its scaled coefficients are below this share of typical ones.
+_ZERO = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ball:
+    """A ball of the grid: a radius, or a level of CVaR."""
+
+    divergence: Divergence
+    rho: float | None
+
+    @property
+    def number(self) -> float:
+        """The radius, or the level."""
+        if isinstance(self.divergence, CVaR):
+            return self.divergence.level
+        return 0.0 if self.rho is None else self.rho
+
+
+class _Rows(NamedTuple):
+    """What describes the rows besides X and y: indices of groups and of domains."""
+
+    groups: Indices | None
+    domains: Indices | None
+
+    def select(self, chosen: Indices) -> _Rows:
+        """Return some of the rows."""
+        return _Rows(*(None if of is None else of[chosen] for of in self))
+
+
+class _Result(NamedTuple):
+    """A candidate on one fold."""
+
+    score: float
+    is_zero: bool
+    converged: bool
 
 
 class RobustLinearCV(RobustLinear):
-    """Base class of the estimators that choose the radius by cross-validation."""
+    """Base class of the estimators that choose radius and penalty by cross-validation."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "rhos": ["array-like"],
+        "rhos": ["array-like", None],
+        "levels": ["array-like", None],
+        "l2s": ["array-like", None],
         "cv": ["cv_object"],
         "scoring": [StrOptions(set(_LOSS_SCORES) | set(get_scorer_names())), callable],
-        "scoring_rho": [Interval(Real, 0, None, closed="left")],
-        "train_on_groups": ["boolean"],
+        "scoring_rho": [Interval(Real, 0, None, closed="both")],
+        "exclude_zero": ["boolean"],
+        "path_tol": [Interval(Real, 0, 1, closed="neither")],
     }
     _fold_estimator: ClassVar[type[RobustLinear]]
 
     rhos: Any
+    levels: Any
+    l2s: Any
     cv: Any
     scoring: Any
     scoring_rho: float
-    train_on_groups: bool
+    exclude_zero: bool
+    path_tol: float
 
-    def _fit_path(self, data: TrainingData, groups: Any) -> Self:
-        """Score all radii in all folds, then fit with the best one on all rows."""
-        self.rhos_ = _as_radii(self.rhos)
-        group_indices = None if groups is None else as_groups(groups, data.X.shape[0])[1]
-        needs_groups = isinstance(self.scoring, str) and self.scoring == "worst-group"
-        if group_indices is None and needs_groups:
-            raise ValueError(
-                f"The 'scoring' parameter of {type(self).__name__} must not be 'worst-group' "
-                f"without groups: pass groups to fit, or use another scoring."
-            )
-        splitter: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
-        splits_groups = isinstance(splitter, GroupsConsumerMixin)
-        folds = list(splitter.split(data.X, data.y, groups if splits_groups else None))
+    def _fit_path(self, data: TrainingData, groups: Any, split_groups: Any, domains: Any) -> Self:
+        """Score all candidates in all folds, then fit with the best one on all rows."""
+        n = data.X.shape[0]
+        balls = self._balls()
+        self.l2s_ = _as_grid("l2s", _L2S if self.l2s is None else self.l2s)[::-1]
+        if not np.isfinite(self.l2s_).all():
+            raise ValueError("The 'l2s' parameter must hold finite numbers. Got inf instead.")
+        rows = _Rows(
+            None if groups is None else as_groups(groups, n)[1],
+            None if domains is None else as_groups(domains, n, "domains")[1],
+        )
+        self._check_scoring(rows)
+        folds = self._folds(data, split_groups)
         arguments = self._callback_arguments(data)
         context = self._init_callback_context(max_subtasks=len(folds) + 1)
         context.call_on_fit_task_begin(**arguments)
         seeds = as_generator(self.random_state).integers(2**31 - 1, size=len(folds))
         jobs = (
-            delayed(_score_fold)(
-                self._make_fold_estimator(int(seed)), self, data, group_indices, train, test
-            )
-            for seed, (train, test) in zip(seeds, folds, strict=True)
+            delayed(_score_fold)(self._fold_model(int(seed)), self, balls, data, rows, fold)
+            for seed, fold in zip(seeds, folds, strict=True)
         )
-        scores = []
-        for fold_scores in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
-            scores.append(fold_scores)
+        results = []
+        for of_fold in Parallel(n_jobs=self.n_jobs, return_as="generator")(jobs):
+            results.append(of_fold)
             task = context.subcontext(task_name="fold")
             task.call_on_fit_task_begin(**arguments)
             task.call_on_fit_task_end(**arguments)
-        self.scores_ = np.array(scores)
-        best = self._best_radius()
+        table = np.array(results)  # folds × balls × penalties × (score, is_zero, converged)
+        self.scores_, self.zero_models_ = table[..., 0], table[..., 1] > 0.0
+        self._warn_of_unconverged(int((table[..., 2] == 0.0).sum()), table[..., 2].size)
+        ball, penalty = self._best_candidate(balls)
+        self.best_l2_ = float(self.l2s_[penalty])
         refit = context.subcontext(task_name="refit")
         refit.call_on_fit_task_begin(**arguments)
-        training_groups = groups if self.train_on_groups else None
-        self._fit(data, training_groups, self.rhos_[best], context=refit)
+        l2 = _penalty(data, self.best_l2_)
+        self._fit(data, groups, balls[ball].rho, balls[ball].divergence, l2, context=refit)
         refit.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         return self
 
-    def _best_radius(self) -> int:
-        """Return the index of the radius with the best mean score, and set `best_score_`."""
-        mean = self.scores_.mean(axis=0)
-        if not np.isfinite(mean).all():
-            raise ValueError(
-                f"The 'scoring' parameter of {type(self).__name__} must give finite scores. Got "
-                f"{mean[~np.isfinite(mean)][0]} for rho = {self.rhos_[~np.isfinite(mean)][0]:g} "
-                f"instead."
-            )
-        best = int(mean.size - 1 - np.argmax(mean[::-1]))  # the largest of equally good radii
-        self.best_score_ = float(mean[best])
-        return best
+    # -- the grid and the folds ------------------------------------------------------------
 
-    def _make_fold_estimator(self, seed: int) -> RobustLinear:
+    def _balls(self) -> list[_Ball]:
+        """Return the balls from the smallest to the largest; sets `rhos_` or `levels_`."""
+        divergence = as_divergence(self.divergence)
+        given, other = ("levels", "rhos") if isinstance(divergence, CVaR) else ("rhos", "levels")
+        if getattr(self, other) is not None:
+            why = "CVaR has no radius" if other == "rhos" else "only CVaR has levels"
+            raise ValueError(
+                f"The '{other}' parameter of {type(self).__name__} must be None for "
+                f"divergence={self.divergence!r}: {why}. Use '{given}' instead."
+            )
+        for name in ("rhos_", "levels_"):
+            vars(self).pop(name, None)
+        if isinstance(divergence, CVaR):
+            levels = _as_grid("levels", _LEVELS if self.levels is None else self.levels)[::-1]
+            self.levels_ = levels
+            return [_Ball(CVaR(level), None) for level in levels.tolist()]
+        self.rhos_ = _as_grid("rhos", _RHOS if self.rhos is None else self.rhos)
+        return [_Ball(divergence, rho) for rho in self.rhos_.tolist()]
+
+    def _check_scoring(self, rows: _Rows) -> None:
+        for scoring, parameter, given in (
+            ("worst-group", "groups", rows.groups),
+            ("worst-domain", "domains", rows.domains),
+        ):
+            if given is None and isinstance(self.scoring, str) and self.scoring == scoring:
+                raise ValueError(
+                    f"The 'scoring' parameter of {type(self).__name__} must not be '{scoring}' "
+                    f"without {parameter}: pass {parameter} to fit, or use another scoring."
+                )
+
+    def _folds(self, data: TrainingData, split_groups: Any) -> list[tuple[Indices, Indices]]:
+        """Return training and validation rows of each fold."""
+        splitter: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
+        by_groups = isinstance(splitter, GroupsConsumerMixin)
+        if by_groups and split_groups is None:
+            raise ValueError(
+                f"The 'cv' parameter of {type(self).__name__} splits by groups: pass split_groups "
+                f"to fit. Got None instead."
+            )
+        if not by_groups and split_groups is not None:
+            raise ValueError(
+                f"The 'split_groups' parameter needs a 'cv' that splits by groups, such as "
+                f"GroupKFold(5). Got cv={self.cv!r} instead."
+            )
+        return list(splitter.split(data.X, data.y, split_groups))
+
+    def _fold_model(self, seed: int) -> RobustLinear:
         params = self.get_params(deep=False)
         names = self._fold_estimator._get_param_names()
         fold_params = {name: params[name] for name in names if name in params}
-        fold_params.update(random_state=seed, warm_start=True, n_jobs=None, verbose=0)
+        fold_params.update(random_state=seed, tol=self.path_tol, n_jobs=None, verbose=0)
+        if self.tol is None:
+            fold_params["tol"] = None
         # The weights of the data include the class weights already.
         fold_params.pop("class_weight", None)
         return self._fold_estimator(**fold_params)
 
+    # -- the choice ------------------------------------------------------------------------
+
+    def _best_candidate(self, balls: list[_Ball]) -> tuple[int, int]:
+        """Return the indices of the best ball and penalty; sets `best_score_`, `cv_results_`.
+
+        Of equally good candidates it is the one with the largest ball, then the largest penalty.
+        """
+        mean = self.scores_.mean(axis=0)
+        if not np.isfinite(mean).all():
+            ball, penalty = np.argwhere(~np.isfinite(mean))[0]
+            raise ValueError(
+                f"The 'scoring' parameter of {type(self).__name__} must give finite scores. Got "
+                f"{mean[ball, penalty]} for {self._describe(balls[ball], penalty)} instead."
+            )
+        is_zero = np.asarray(self.zero_models_.any(axis=0))
+        allowed = ~is_zero if self.exclude_zero and not is_zero.all() else np.ones_like(is_zero)
+        best = _argmax(np.where(allowed, mean, -math.inf))
+        best_of_all = _argmax(mean)
+        if is_zero[best_of_all] and not allowed[best_of_all]:
+            learning = [ball for ball, zero in zip(balls, is_zero, strict=True) if not zero.all()]
+            kind = "smallest level" if isinstance(balls[0].divergence, CVaR) else "largest rho"
+            warnings.warn(
+                f"The best score belongs to the zero model "
+                f"({self._describe(balls[best_of_all[0]], best_of_all[1])}), which ignores X. "
+                f"It was excluded; exclude_zero=False allows it. The {kind} that still learns is "
+                f"{learning[-1].number:g}.",
+                ZeroModelWarning,
+                stacklevel=5,
+            )
+        self.best_score_ = float(mean[best])
+        ball, penalty = np.indices(mean.shape)
+        name = "level" if isinstance(balls[0].divergence, CVaR) else "rho"
+        self.cv_results_ = {
+            name: np.array([one.number for one in balls])[ball.ravel()],
+            "l2": self.l2s_[penalty.ravel()],
+            "mean_score": mean.ravel(),
+            "standard_error": _standard_error(self.scores_).ravel(),
+            "zero_model": is_zero.ravel(),
+            "chosen": ((ball == best[0]) & (penalty == best[1])).ravel(),
+        }
+        return best
+
+    def _describe(self, ball: _Ball, penalty: Any) -> str:
+        name = "level" if isinstance(ball.divergence, CVaR) else "rho"
+        return f"{name} = {ball.number:g}, l2 = {self.l2s_[penalty]:g}/Σw"
+
+    def _warn_of_unconverged(self, count: int, fits: int) -> None:
+        if count and self.tol is not None:
+            warnings.warn(
+                f"{count} of {fits} fits in folds did not reach path_tol={self.path_tol:g}: raise "
+                f"max_iter or path_tol.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
     def plot_path(self, ax: Any = None) -> Any:
-        """Plot the scores against ρ: mean and standard error over the folds, and the choice.
+        """Plot the scores against ρ, one line for each penalty, and mark the choice.
+
+        Losses are shown as they are, so lower is better; scores of scikit-learn's scorers are
+        shown as scores. Bars are standard errors over the folds. Crosses are zero models.
 
         Parameters
         ----------
@@ -127,102 +292,221 @@ class RobustLinearCV(RobustLinear):
         >>> from drolearn import RobustRegressorCV
         >>> X, y = [[float(i)] for i in range(20)], [float(i % 7) for i in range(20)]
         >>> RobustRegressorCV(rhos=[0, 0.1]).fit(X, y).plot_path().get_ylabel()
-        '−loss'
+        'mean loss'
         """
         check_is_fitted(self, "scores_")
         import matplotlib.pyplot as plt
 
         if ax is None:
             ax = plt.subplots(layout="constrained")[1]
-        mean = self.scores_.mean(axis=0)
-        error = self.scores_.std(axis=0, ddof=1) / np.sqrt(len(self.scores_))
-        smallest = self.rhos_[self.rhos_ > 0.0].min(initial=1.0)
-        ax.errorbar(self.rhos_, mean, error, marker="o", capsize=3)
-        ax.axvline(self.rho_, linestyle=":", color="black", label=f"chosen: {self.rho_:g}")
-        ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
-        name = self.scoring if isinstance(self.scoring, str) else "score"
-        ax.set(xlabel="radius ρ", ylabel=f"−{name}" if name in _LOSS_SCORES else name)
-        ax.legend(frameon=False)
+        is_loss = isinstance(self.scoring, str) and self.scoring in _LOSS_SCORES
+        scores = -self.scores_ if is_loss else self.scores_
+        mean, error = scores.mean(axis=0), _standard_error(scores)
+        name, balls = ("level of CVaR", getattr(self, "levels_", None))
+        if balls is None:
+            name, balls = "radius ρ", self.rhos_
+        # Equal distances: radii are chosen on a scale that is neither linear nor logarithmic.
+        place = np.arange(balls.size)
+        chosen = int(np.flatnonzero(self.l2s_ == self.best_l2_)[0])
+        colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.9, self.l2s_.size))
+        for k, l2 in enumerate(self.l2s_):
+            strong = k == chosen
+            ax.errorbar(
+                place, mean[:, k], error[:, k] if strong else None, color=colours[k],
+                marker="o" if strong else None, linewidth=2.0 if strong else 0.8, capsize=3,
+                label=f"l2 = {l2:.3g}/Σw",
+            )  # fmt: skip
+        is_zero = np.argwhere(self.zero_models_.any(axis=0))
+        ax.plot(is_zero[:, 0], mean[tuple(is_zero.T)], "x", color="black", label="_zero models")
+        best = int(np.flatnonzero(self.cv_results_["chosen"])[0]) // self.l2s_.size
+        ax.axvline(place[best], linestyle=":", color="black", label=f"chosen: {balls[best]:g}")
+        ax.set_xticks(place, [f"{ball:g}" for ball in balls])
+        label = self.scoring if isinstance(self.scoring, str) else "score"
+        ax.set(xlabel=name, ylabel=_LOSS_SCORES.get(label, label))
+        ax.legend(frameon=False, fontsize="small")
         return ax
 
 
-def _as_radii(rhos: ArrayLike) -> Array:
-    """Validate the radii; return them in increasing order without duplicates."""
-    given = column_or_1d(rhos)
+def _as_grid(parameter: str, values: ArrayLike) -> Array:
+    """Validate numbers of a grid; return them in increasing order without duplicates."""
+    given = column_or_1d(values)
     if given.size == 0:
-        raise ValueError("The 'rhos' parameter must hold at least one radius. Got none instead.")
-    radii = np.unique([as_radius(rho) for rho in given.tolist()])
-    if not np.isfinite(radii).all():
-        raise ValueError("The 'rhos' parameter must hold finite radii. Got inf instead.")
-    return radii
+        raise ValueError(f"The '{parameter}' parameter must hold at least one number. Got none.")
+    return np.unique([as_radius(value, parameter) for value in given.tolist()])
+
+
+def _argmax(mean: Array) -> tuple[int, int]:
+    """The best candidate; of equal ones that of the largest ball, then of the largest penalty."""
+    ball = int(mean.shape[0] - 1 - np.argmax(mean.max(axis=1)[::-1]))
+    return ball, int(np.argmax(mean[ball]))
+
+
+def _standard_error(scores: Array) -> Array:
+    """The standard error over the folds; zero for a single fold."""
+    folds = scores.shape[0]
+    if folds == 1:
+        return np.zeros(scores.shape[1:])
+    return scores.std(axis=0, ddof=1) / math.sqrt(folds)
+
+
+def _penalty(data: TrainingData, multiple: float, rows: Any = slice(None)) -> float:
+    """A multiple of 1/Σw over some rows."""
+    return min(multiple * data.penalty("auto", rows), LARGEST_AUTO_PENALTY)
+
+
+# -- one fold ------------------------------------------------------------------------------
 
 
 def _score_fold(
     model: RobustLinear,
     path: RobustLinearCV,
+    balls: list[_Ball],
     data: TrainingData,
-    group_indices: NDArray[np.int64] | None,
-    train: NDArray[np.int64],
-    test: NDArray[np.int64],
-) -> list[float]:
-    """Fit and score all radii on one fold."""
-    missing = np.setdiff1d(data.y[test], data.y[train]) if is_classifier(model) else np.empty(0)
+    rows: _Rows,
+    fold: tuple[Indices, Indices],
+) -> list[list[_Result]]:
+    """Fit and score all candidates on one fold.
+
+    Penalties decrease and radii increase, and each fit starts from the model of its neighbour.
+    """
+    train, test = fold
+    _check_fold(model, path, data, train, test)
+    part, validation = data.select(train), data.select(test)
+    if is_classifier(model):
+        model.classes_ = path.classes_  # type: ignore[attr-defined]
+    model.n_features_in_ = data.X.shape[1]  # type: ignore[attr-defined]
+    groups = None if rows.groups is None else rows.groups[train]
+    solver = _FoldSolver(model, part, groups)
+    results: list[list[_Result]] = [[] for _ in balls]
+    previous: list[Start | None] = [None] * len(balls)  # the models of the last penalty
+    for multiple in path.l2s_:
+        l2 = _penalty(data, float(multiple), train)
+        solution: Solution | None = None
+        start: Start | None = None
+        for k, ball in enumerate(balls):
+            problem = solver.problem(ball, l2)
+            # A zero model that is optimal for a ball is optimal for every larger one.
+            if solution is None or solution.ending is not Ending.ZERO_MODEL:
+                neighbours = [one for one in (start, previous[k]) if one is not None]
+                solution, start = solver.solve(problem, k, neighbours)
+            previous[k] = start
+            score = _score(model, path, problem, solution, validation, rows.select(test))
+            is_zero = _is_zero(problem, solution, path.path_tol)
+            results[k].append(_Result(score, is_zero, solution.converged))
+    return results
+
+
+class _FoldSolver:
+    """Fits all candidates on the training rows of one fold."""
+
+    def __init__(self, model: RobustLinear, data: TrainingData, groups: Indices | None) -> None:
+        self.model, self.data, self.groups = model, data, groups
+        self.path = Path()
+        self.first: Problem | None = None
+        self.zero_radius = cache(lambda: None if self.first is None else smallest_ball(self.first))
+
+    def problem(self, ball: _Ball, l2: float) -> Problem:
+        """Make a problem that shares with all others what depends on the rows only."""
+        problem = self.model._problem(self.data, self.groups, ball.rho, ball.divergence, l2)
+        if self.first is None:
+            self.first = problem
+        return replace(problem, measured=self.first.columns, zero_radius=self.zero_radius)
+
+    def solve(self, problem: Problem, ball: int, starts: list[Start]) -> tuple[Solution, Start]:
+        """Fit one candidate from one of some models; return also where the next may start."""
+        model = self.model
+        exact = isinstance(model.solver, Exact) or model.solver in ("auto", "exact")
+        if exact and model.tol is not None and Path.suits(problem):
+            solution, start = run_next(
+                self.path, problem, ball, starts, max_iter=model.max_iter, tol=model.tol
+            )
+        else:
+            solution = run(
+                problem,
+                starts[0].theta if starts else problem.zeros(),
+                solver=model.solver,
+                max_iter=model.max_iter,
+                tol=model.tol,
+                random_state=model.random_state,
+                watch=None,
+            )
+            start = Start(solution.theta)
+        if solution.ending is Ending.INTERRUPTED:
+            raise KeyboardInterrupt
+        return solution, start
+
+
+def _check_fold(
+    model: RobustLinear, path: RobustLinearCV, data: TrainingData, train: Indices, test: Indices
+) -> None:
+    missing = np.setdiff1d(data.y, data.y[train]) if is_classifier(model) else np.empty(0)
     if missing.size:
         raise ValueError(
             f"The 'cv' parameter of {type(path).__name__} must leave every class some rows to "
             f"train on. Got a fold that trains without {missing[0]!r}: use fewer folds, or drop "
             f"this class."
         )
-    if data.weights is not None and not data.weights[test].any():
-        raise ValueError(
-            f"The 'cv' parameter of {type(path).__name__} must leave every fold some rows of "
-            f"positive weight to test on. Got a fold without any: use another split."
-        )
-    groups = None
-    if group_indices is not None and path.train_on_groups:
-        groups = group_indices[train]
-    weights = None if data.weights is None else data.weights[train]
-    # "auto" must see the weights as passed; `data.weights` may be scaled by a power of two.
-    model.set_params(l2=data.penalty(path.l2, train))
-    scores = []
-    for rho in path.rhos_:
-        model.set_params(rho=float(rho))
-        with warnings.catch_warnings():
-            # The scores show it, and the final fit warns if this radius is chosen.
-            warnings.simplefilter("ignore", ZeroModelWarning)
-            model.fit(data.X[train], data.y[train], sample_weight=weights, groups=groups)  # type: ignore[attr-defined]
-        scores.append(_score(model, path, data, group_indices, test))
-    return scores
+    if data.weights is not None:
+        for rows, use in ((train, "train"), (test, "test")):
+            if not data.weights[rows].any():
+                raise ValueError(
+                    f"The 'cv' parameter of {type(path).__name__} must leave every fold some rows "
+                    f"of positive weight to {use} on. Got a fold without any: use another split."
+                )
+
+
+def _is_zero(problem: Problem, solution: Solution, tol: float) -> bool:
+    """Whether a model is the zero model, or cannot be told from it within the tolerance."""
+    if solution.ending is Ending.ZERO_MODEL:
+        return True
+    v = problem.from_model(solution.theta).reshape(problem.m, -1)[:, :-1]
+    if float(abs(v).max(initial=0.0)) <= _ZERO * problem.typical_norm:
+        return True
+    if problem.plain or problem.loss.of == "residual" or problem.groups is not None:
+        return False
+    # At the zero model all losses are equal, and the robust loss is the mean loss.
+    return solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss
 
 
 def _score(
     model: RobustLinear,
     path: RobustLinearCV,
+    problem: Problem,
+    solution: Solution,
     data: TrainingData,
-    group_indices: NDArray[np.int64] | None,
-    test: NDArray[np.int64],
+    rows: _Rows,
 ) -> float:
-    """Score a fitted model on the validation rows."""
-    X, y = data.X[test], data.y[test]
-    weights = None if data.weights is None else data.weights[test]
+    """Score a model on the validation rows."""
     scoring = path.scoring
     if not (isinstance(scoring, str) and scoring in _LOSS_SCORES):
-        optional = {} if weights is None or callable(scoring) else {"sample_weight": weights}
-        scorer: Any = check_scoring(model, scoring)
-        try:
-            return float(scorer(model, X, y, **optional))
-        except TypeError as error:
-            if optional and "sample_weight" in str(error):
-                raise ValueError(
-                    f"The 'scoring' parameter of {type(path).__name__} must take sample weights "
-                    f"when they are passed to fit. Got {scoring!r} instead."
-                ) from error
-            raise
+        model._set_attributes(problem, solution, data.X.dtype)
+        return _score_by_scorer(model, path, data)
+    theta = solution.theta
+    scores = safe_sparse_dot(data.X, theta[:, :-1].T, dense_output=True) + theta[:, -1]
+    scores = np.ascontiguousarray(scores, dtype=np.float64).ravel()
+    losses = problem.loss.of_scores(scores, data.targets)[0]
     if scoring == "robust":
-        return -model.worst_case(X, y, path.scoring_rho, weights).value
+        divergence = as_divergence(path.divergence)
+        rho = None if isinstance(divergence, CVaR) else path.scoring_rho
+        return -worst_case(losses, rho, divergence, data.weights).value
+    parts = {"worst-group": rows.groups, "worst-domain": rows.domains}.get(scoring)
     # The mean loss is that of the worst group if all rows are in one group.
-    indices = np.zeros(test.size, dtype=np.int64)
-    if scoring == "worst-group" and group_indices is not None:
-        indices = group_indices[test]
-    parts = Groups.make(indices, weights)
-    return -float(parts.means(model.losses(X, y))[parts.shares > 0.0].max())
+    one_part = np.zeros(losses.size, dtype=np.int64)
+    found = Groups.make(one_part if parts is None else parts, data.weights)
+    return -float(found.means(losses)[found.shares > 0.0].max())
+
+
+def _score_by_scorer(model: RobustLinear, path: RobustLinearCV, data: TrainingData) -> float:
+    """Score a model with a scorer of scikit-learn."""
+    scoring, weights = path.scoring, data.weights
+    optional = {} if weights is None or callable(scoring) else {"sample_weight": weights}
+    scorer: Any = check_scoring(model, scoring)
+    try:
+        return float(scorer(model, data.X, data.y, **optional))
+    except TypeError as error:
+        if optional and "sample_weight" in str(error):
+            raise ValueError(
+                f"The 'scoring' parameter of {type(path).__name__} must take sample weights "
+                f"when they are passed to fit. Got {scoring!r} instead."
+            ) from error
+        raise

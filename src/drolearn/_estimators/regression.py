@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
-from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import validate_data
 
 from drolearn._estimators.base import (
@@ -30,16 +29,18 @@ Array = NDArray[np.float64]
 class RobustRegressor(RegressorMixin, RobustLinear):
     """Linear regression that minimises the loss on the worst reweighting of its data.
 
-    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
-    all weights within a φ-divergence ball of radius ρ around the sample weights.
+    It guards against shifts of the population, not against outliers, to which the ball gives even
+    more weight: use loss="huber" where outliers are errors. It minimises R(w, c) + l2/2 ‖w‖², where
+    the robust loss R is the largest weighted mean loss over all weights within a φ-divergence ball
+    of radius ρ around the sample weights.
 
     Parameters
     ----------
-    rho : float or "auto", default=0.1
-        Radius ρ of the ball. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ contains the
-        uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and d columns,
-        "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it does not
-        account for distribution shifts.
+    rho : float, "auto" or None, default=None
+        Radius ρ of the ball; None is 0.1. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ
+        contains the uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and
+        d columns, "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it
+        does not account for distribution shifts. CVaR has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
@@ -73,6 +74,8 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         threads.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches, instead of zeros.
+    store_weights : bool, default=False
+        Whether to keep `worst_case_weights_`, one number for each training row.
     n_jobs : int or None, default=None
         Number of threads for passes over all rows; -1 uses all processors.
     verbose : int, default=0
@@ -86,7 +89,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     intercept_ : float
         Intercept.
     rho_ : float
-        Radius that was used.
+        Radius that was used; 0 for CVaR, which has none.
+    divergence_ : Divergence
+        Divergence that was used.
     l2_ : float
         Penalty that was used.
     robust_loss_ : float
@@ -94,7 +99,8 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     objective_ : float
         Robust loss plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
-        Worst-case weights of the training rows.
+        Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
+        computes them too; where losses are equal, several weights are worst.
     groups_ : ndarray of shape (n_groups,) or None
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
@@ -137,12 +143,12 @@ class RobustRegressor(RegressorMixin, RobustLinear):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustLinear._parameter_constraints,
-        "loss": [StrOptions({"squared", "huber"}), Loss],
+        "loss": [str, Loss],
     }
 
     def __init__(
         self,
-        rho: float | str = 0.1,
+        rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
         loss: str | Loss = "squared",
@@ -153,6 +159,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         tol: float | None = 1e-6,
         random_state: Any = None,
         warm_start: bool = False,
+        store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -166,6 +173,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         self.tol = tol
         self.random_state = random_state
         self.warm_start = warm_start
+        self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
 
@@ -209,7 +217,8 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         >>> reg.coef_.round(3)
         array([1.])
         """
-        return self._fit(self._validate(X, y, sample_weight), groups, self.rho)
+        data = self._validate(X, y, sample_weight)
+        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         X, y = validate_data(self, X, y, y_numeric=True, **X_FORMATS)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
-from drolearn._validation import as_losses, as_radius, as_weights, thread_count
-from drolearn.divergence import Divergence, as_divergence
+from drolearn._validation import as_losses, as_weights, thread_count
+from drolearn.divergence import Divergence, as_divergence, radius_for
 
 __all__ = ["WorstCase", "inner_maximum", "worst_case"]
 
@@ -49,7 +49,7 @@ class WorstCase:
     gap : float
         Duality gap: no weights in the ball have a mean loss above value + gap.
     rho : float
-        The radius ρ.
+        The radius ρ; 0 for CVaR, which has none.
     divergence : Divergence
         The divergence.
 
@@ -92,7 +92,7 @@ class WorstCase:
 
 def worst_case(
     losses: ArrayLike,
-    rho: float = 0.1,
+    rho: float | None = None,
     divergence: str | Divergence = "chi2",
     sample_weight: ArrayLike | None = None,
     *,
@@ -107,9 +107,9 @@ def worst_case(
     ----------
     losses : array-like of shape (n,)
         Finite numbers z.  Contiguous float64 arrays are not copied.
-    rho : float, default=0.1
-        Radius ρ ≥ 0 of the ball.  0 gives the weighted mean, as does any radius below 1e-15;
-        `math.inf` gives the largest loss.  CVaR does not use it.
+    rho : float, default=None
+        Radius ρ ≥ 0 of the ball; None is 0.1.  0 gives the weighted mean, as does any radius below
+        1e-15; `math.inf` gives the largest loss.  CVaR has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
         A name or an object, see :mod:`drolearn.divergence`.
     sample_weight : array-like of shape (n,), default=None
@@ -148,8 +148,8 @@ def worst_case(
     array([0.543, 0.457])
     """
     z = as_losses(losses)
-    radius = as_radius(rho)
     chosen = as_divergence(divergence)
+    radius = radius_for(chosen, rho)
     b = None
     if sample_weight is not None:
         b = without_dust(chosen, radius, as_weights(sample_weight, z.size))

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.zero_model import SmallestBall, smallest_ball
+from drolearn.divergence import as_divergence
 
 __all__ = [
-    "MAX_COLUMNS",
     "Point",
     "ZeroModel",
     "can_certify_closely",
     "duality_gap",
     "norm_bound",
     "optimal_zero_model",
-    "solve_spd",
 ]
 
 Array = NDArray[np.float64]
 
-# Matrices of d × d are formed only up to this many columns.
-MAX_COLUMNS = 2000
+# If the zero model is optimal, a value below this share of its loss is not reached.
+_NEAR_ZERO_MODEL = 0.97
 
 
 @dataclass(slots=True)
@@ -112,43 +113,35 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     """The zero model, if it is the optimum; None if it is not, or if that cannot be proved.
 
     In large balls it often is.  All losses are equal there, the robust loss is not differentiable,
-    and descent methods approach it slowly.  It is optimal if there are weights in the ball with
-
-        Σ p y x̃ = 0,  Σ p = 1,  p ≥ 0.
-
-    The closest such weights in χ² are p = b (1 + y x̃·μ + ν)₊, found by Newton's method.
+    and descent methods approach it slowly.
     """
-    if problem.groups is not None:
+    over_rows_of_classes = problem.loss.of != "residual" and problem.groups is None
+    if not over_rows_of_classes or point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
+        return None
+    ball, radius = _closest_weights(problem)
+    if problem.rho < radius * (1.0 - 1e-12):
         return None
     zero = problem.evaluate(problem.scores(problem.zeros()))
-    if problem.loss.of != "margin" or problem.d > MAX_COLUMNS or point.value < 0.97 * zero.value:
-        return None
-    n, y, size = problem.n, problem.y, problem.d + 2
-    weights = problem.weights
-    b = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
-    mu, p, moment = np.zeros(size), b, np.zeros(size - 1)
-    for _ in range(30):
-        tilt = 1.0 + y * problem.scores(problem.to_model(mu[:-1])) + mu[-1]
-        p = b * np.maximum(tilt, 0.0)
-        moment = problem.scaled_gradient(problem.data_gradient(p * y))
-        residual = np.append(moment, p.sum() - 1.0)
-        if np.linalg.norm(residual) <= 1e-12:
-            break
-        active = b * (tilt > 0.0)
-        matrix = np.zeros((size, size))
-        matrix[:-1, :-1] = problem.gram(active)[0]
-        matrix[-1, :-1] = problem.scaled_gradient(problem.data_gradient(active * y))
-        matrix[:-1, -1] = matrix[-1, :-1]
-        matrix[-1, -1] = active.sum()
-        mu -= solve_spd(matrix, residual)
-    total = p.sum()
-    if not total > 0.0:
-        return None
-    gradient_norm = abs(float(zero.slopes[0])) * float(np.linalg.norm(moment)) / total
-    inside = problem.divergence.between(p / total, b) <= problem.rho * (1.0 + 1e-12)
-    if not inside or not gradient_norm <= 1e-9:
-        return None
+    gradient_norm = float(abs(zero.slopes).max()) * ball.residual
     return ZeroModel(gradient_norm * norm_bound(problem, point), gradient_norm, zero)
+
+
+def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:
+    """Weights for which the zero model is optimal, and the radius of a ball that holds them.
+
+    For total variation and CVaR they are the closest ones in χ²; others may be closer.
+    """
+    if problem.divergence.strictly_convex:
+        shared = problem.zero_radius
+        ball = smallest_ball(problem) if shared is None else shared()
+        return ball, ball.rho
+    ball = smallest_ball(replace(problem, divergence=as_divergence("chi2")))
+    if ball.rho == math.inf:
+        return ball, math.inf
+    b = np.full(problem.n, 1.0 / problem.n)
+    if problem.weights is not None:
+        b = problem.weights / problem.weights.sum()
+    return ball, problem.divergence.between(ball.weights, b)
 
 
 def norm_bound(problem: Problem, point: Point) -> float:
@@ -159,27 +152,3 @@ def norm_bound(problem: Problem, point: Point) -> float:
 def _chunks(n: int) -> Iterator[slice]:
     """Slices of 65,536 rows, to keep temporary arrays small."""
     return (slice(first, first + 65_536) for first in range(0, n, 65_536))
-
-
-def solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
-    """matrix⁻¹ right for a matrix that is positive semidefinite up to rounding.
-
-    A ridge of `relative` times the largest diagonal entry is added, and a larger one if the
-    factorisation fails.
-    """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve  # imported when used: it is heavy
-
-    diagonal = np.einsum("ii->i", matrix)
-    largest = max(float(diagonal.max()), 1e-300)
-    if largest <= 1e-290:  # no curvature at all
-        return right.copy()
-    ridge = relative * largest
-    # Constant columns have an empty row; their coefficients do not move.
-    diagonal[diagonal <= 0.0] = largest
-    while True:
-        try:
-            damped = matrix.copy()
-            damped[np.diag_indices_from(damped)] += ridge
-            return cho_solve(cho_factor(damped, lower=True, overwrite_a=True), right)
-        except LinAlgError:
-            ridge *= 100.0

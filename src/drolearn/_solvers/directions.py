@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,19 +13,21 @@ from numpy.typing import NDArray
 from drolearn import _core
 from drolearn._inner.smoothing import bend_of, inverse_of
 from drolearn._inner.worst_case import WorstCase
-from drolearn._solvers.certificate import MAX_COLUMNS, Point, solve_spd
+from drolearn._solvers.certificate import Point
+from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
 
 __all__ = [
     "ROBUST",
-    "Goal", "Memory",
+    "Goal", "Inverse", "Memory",
     "can_newton", "has_hessian", "lacks_for_newton", "lbfgs_direction", "line_search",
-    "newton_cost", "newton_direction", "point_at", "point_of",
+    "newton_cost", "newton_direction", "point_at", "point_of", "robust_hessian",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
 # Past steps of L-BFGS: change of v, change of the gradient, and their inner product.
 Memory = deque[tuple[Array, Array, float]]
+Inverse = Callable[[Array], Array]
 
 # The Hessian of a ball over groups has one gradient for each group.
 _MAX_GROUPS = 100
@@ -105,18 +108,25 @@ def _directional_derivative(problem: Problem, at: Evaluation, score_change: Arra
 # -- L-BFGS ----------------------------------------------------------------------------
 
 
-def lbfgs_direction(gradient: Array, memory: Memory) -> Array:
-    """−H g by the two-loop recursion."""
+def lbfgs_direction(gradient: Array, memory: Memory, inverse: Inverse | None = None) -> Array:
+    """−H g by the two-loop recursion.
+
+    `inverse` multiplies a vector by a first approximation of H; without it, that is a multiple of
+    the identity.
+    """
     q = -gradient
     if not memory:
-        return q
+        return q if inverse is None else inverse(q)
     factors, buffer = [], np.empty_like(q)
     for change, gradient_change, curvature in reversed(memory):
         a = float(change @ q) / curvature
         q -= np.multiply(gradient_change, a, out=buffer)
         factors.append(a)
     change, gradient_change, curvature = memory[-1]
-    q *= curvature / float(gradient_change @ gradient_change)
+    if inverse is None:
+        q *= curvature / float(gradient_change @ gradient_change)
+    else:
+        q = inverse(q)
     for (change, gradient_change, curvature), a in zip(memory, reversed(factors), strict=True):
         q += np.multiply(change, a - float(gradient_change @ q) / curvature, out=buffer)
     return q
@@ -165,9 +175,16 @@ def newton_cost(problem: Problem) -> float:
 
 
 def newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
-    """−H⁻¹ g with the Hessian of the robust loss,
+    """−H⁻¹ g with the Hessian of the robust loss and of the penalty."""
+    hessian = robust_hessian(problem, point, goal)
+    hessian[np.diag_indices_from(hessian)] += problem.penalty
+    return -solve_spd(hessian, point.gradient)
 
-    X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J + penalty,
+
+def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array:
+    """The Hessian of the robust loss,
+
+    X̃ᵀ diag(p l'') X̃ + Jᵀ (∂p/∂z) J,
 
     where z are the losses of the rows or groups that the ball reweights, and J their gradients.
     """
@@ -197,8 +214,7 @@ def newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
         )  # fmt: skip
         hessian, sides = problem.gram(*out)
         hessian -= sides @ inverse_of(*m) @ sides.T
-    hessian[np.diag_indices_from(hessian)] += problem.penalty
-    return -solve_spd(hessian, point.gradient)
+    return hessian
 
 
 def _positive_alpha(worst: WorstCase) -> float:

@@ -62,16 +62,24 @@ class Ending(Enum):
 
 
 def describe_exact(
-    ending: Ending, solver: str, iterations: int, relative_gap: float, gradient_norm: float
+    ending: Ending,
+    solver: str,
+    iterations: int,
+    relative_gap: float,
+    gradient_norm: float,
+    smaller: str = "a smaller rho",
 ) -> str:
-    """How an exact solver ended, in one sentence; the gap is NaN if no bound is known."""
+    """How an exact solver ended, in one sentence; the gap is NaN if no bound is known.
+
+    `smaller` says what makes the ball smaller.
+    """
     known = f"relative gap at most {relative_gap:.1e}"
     if math.isnan(relative_gap):
         known = f"gradient norm {gradient_norm:.1e}"
     return {
         Ending.CONVERGED: f"Converged in {iterations} iterations of {solver} ({known}).",
         Ending.ZERO_MODEL: f"The zero model is optimal for this ball: all coefficients are zero "
-        f"({known}, after {iterations} iterations of {solver}). Use a smaller rho.",
+        f"({known}, after {iterations} iterations of {solver}). Use {smaller}.",
         Ending.EXHAUSTED: f"Used all {iterations} iterations of {solver} ({known}): raise max_iter "
         f"or tol.",
         Ending.UNCERTIFIED: f"No further progress after {iterations} iterations of {solver}, but "

@@ -45,7 +45,7 @@ from drolearn._solvers.iterations import Iterates, Run
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
 
-__all__ = ["ExactState", "Minimum", "minimise"]
+__all__ = ["ExactState", "Minimum", "minimise", "single_threaded_blas"]
 
 Array = NDArray[np.float64]
 Watch = Callable[[int, Array, float, float], bool]
@@ -121,6 +121,11 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
+def single_threaded_blas() -> Any:
+    """A context in which BLAS uses one thread, as its matrices are small here."""
+    return _blas().limit(limits=1, user_api="blas")
+
+
 def minimise(
     problem: Problem,
     direction: str,
@@ -140,7 +145,7 @@ def minimise(
 
     BLAS uses one thread: its matrices are small here, and `Problem.gram` uses threads itself.
     """
-    with _blas().limit(limits=1, user_api="blas"):
+    with single_threaded_blas():
         return _Solve(problem, direction, tol, max_iter, watch, save).run(start)
 
 

@@ -14,13 +14,12 @@ from drolearn._inner.worst_case import without_dust
 from drolearn._solvers.problem import Problem
 from drolearn._validation import (
     as_groups,
-    as_radius,
     as_weights,
     distinct,
     float_or_nan,
     refuse_missing,
 )
-from drolearn.divergence import Divergence, as_divergence
+from drolearn.divergence import Divergence, as_divergence, radius_for
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["as_labels", "as_problem", "as_start", "make_problem"]
@@ -34,7 +33,7 @@ def as_problem(
     X: Any,
     y: ArrayLike,
     *,
-    rho: float,
+    rho: float | None,
     divergence: str | Divergence,
     loss: str | Loss,
     l2: float,
@@ -70,7 +69,7 @@ def make_problem(
     weights: Array | None,
     groups: NDArray[np.int64] | None,
     *,
-    rho: float,
+    rho: float | None,
     divergence: Divergence,
     loss: Loss,
     l2: float,
@@ -95,7 +94,7 @@ def make_problem(
                 f"value, so that squares do not overflow. Got {largest:.3g}: rescale y, for "
                 f"example with StandardScaler."
             )
-    radius = as_radius(rho)
+    radius = radius_for(divergence, rho)
     if weights is not None:
         weights = without_dust(divergence, radius, weights)
     parts = None

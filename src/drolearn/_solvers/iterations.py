@@ -14,6 +14,7 @@ from drolearn._solvers.certificate import Point, norm_bound
 from drolearn._solvers.directions import (
     ROBUST,
     Goal,
+    Inverse,
     Memory,
     has_hessian,
     lbfgs_direction,
@@ -32,6 +33,9 @@ Array = NDArray[np.float64]
 _MEMORY = 10
 # A step enters the memory if its curvature is at least this share of what its length allows.
 _LEAST_CURVATURE = 1e-10
+# With an approximate Hessian and no certificate, half the decrement must be this share of the
+# allowed gap.
+_ENOUGH = 0.1
 # A robust loss above this share of the baseline suggests that the zero model is optimal.
 NEAR_BASELINE = 0.995
 
@@ -47,6 +51,8 @@ class Iterates:
     """The last values of the objective."""
     hints: int = 0
     """How many times in a row the gap was estimated to be small."""
+    inverse: Inverse | None = None
+    """Multiplies a vector by an inverse of the Hessian of a similar problem, for L-BFGS."""
 
     def forget(self) -> None:
         """Drop everything that belongs to an earlier objective or tolerance."""
@@ -131,7 +137,7 @@ def _iterate(
         if newton:
             direction = newton_direction(problem, point, goal)
         else:
-            direction = lbfgs_direction(point.gradient, memory)
+            direction = lbfgs_direction(point.gradient, memory, iterates.inverse)
         slope = float(direction @ point.gradient)
         if not slope < 0.0:
             memory.clear()
@@ -142,7 +148,7 @@ def _iterate(
             return Ending.EXHAUSTED
         if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
             return Ending.CONVERGED  # only rounding errors are left
-        scaled = bool(newton or memory)
+        scaled = bool(newton or memory or iterates.inverse)
         new = line_search(problem, point, direction, slope, goal, scaled)
         if new is None:
             if not memory:
@@ -168,6 +174,8 @@ def _converged(
     """
     point, values = iterates.point, iterates.values
     allowed = tol * problem.loss_scale(point.value)
+    if iterates.inverse is not None:  # the decrement is almost that of Newton's method
+        return -0.5 * slope <= _ENOUGH * allowed
     certificate_follows = newton or has_hessian(problem)
     close = -0.5 * slope <= 0.5 * allowed
     if not certificate_follows:

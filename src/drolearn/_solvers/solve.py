@@ -17,12 +17,13 @@ from drolearn._solvers.checkpoint import ExactCheckpoint, open_checkpoint
 from drolearn._solvers.choice import as_solver, choose
 from drolearn._solvers.descent import History, State, descend
 from drolearn._solvers.ending import Ending, describe_exact, describe_stochastic
-from drolearn._solvers.exact import minimise
+from drolearn._solvers.exact import Minimum, minimise, single_threaded_blas
 from drolearn._solvers.inputs import as_problem, as_start
+from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solvers import Solver, Stochastic
 from drolearn._validation import float_or_nan
-from drolearn.divergence import Divergence
+from drolearn.divergence import CVaR, Divergence
 from drolearn.loss import Loss
 
 __all__ = ["Solution", "run", "solve"]
@@ -103,7 +104,7 @@ def solve(
     X: Any,
     y: ArrayLike,
     *,
-    rho: float = 0.1,
+    rho: float | None = None,
     divergence: str | Divergence = "chi2",
     loss: str | Loss = "logistic",
     l2: float = 0.0,
@@ -130,8 +131,9 @@ def solve(
     y : array-like of shape (n,)
         Two classes (the larger label is +1), class labels for loss="multinomial", or numbers for
         loss="squared" and "huber".
-    rho : float, default=0.1
-        Radius of the ball; 0 is the plain mean.
+    rho : float, default=None
+        Radius of the ball; None is 0.1, and 0 is the plain mean.  CVaR has no radius: leave it
+        None.
     divergence : str or Divergence, default="chi2"
         The divergence that defines the ball, see :func:`drolearn.worst_case`.
     loss : str or Loss, default="logistic"
@@ -195,6 +197,7 @@ def solve(
         groups=groups,
         n_jobs=n_jobs,
     )
+    warn_of_all_weights(problem, stacklevel=3)
     return run(
         problem,
         as_start(problem, start),
@@ -231,7 +234,6 @@ def run(
         raise ValueError(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )
-    _warn_of_all_weights(problem)
     if chosen is None:
         chosen = choose(problem, 1e-6 if tol is None else float(tol), float(max_iter))
     missing = chosen._lacks(problem)
@@ -242,7 +244,7 @@ def run(
     return _solve_exactly(problem, chosen, theta, max_iter, tol, watch, began)
 
 
-def _warn_of_all_weights(problem: Problem) -> None:
+def warn_of_all_weights(problem: Problem, stacklevel: int) -> None:
     """Warn if the ball holds all weights; with groups that is a usual choice."""
     largest = problem.divergence.maximum(1.0 / problem.n)
     bounded = largest > 0.0 and problem.divergence.name != "cvar"
@@ -251,7 +253,7 @@ def _warn_of_all_weights(problem: Problem) -> None:
             f"rho = {problem.rho:.6g} is at least {largest:.6g}, the largest "
             f"{problem.divergence.name!r} divergence for {problem.n} rows: the ball holds all "
             f"weights, and the robust loss is the largest single loss.",
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
@@ -283,15 +285,33 @@ def _solve_exactly(
         watch=report,
         save=None if checkpoint.file is None else checkpoint.save,
     )
+    return _as_solution(problem, minimum, history)
+
+
+def run_next(
+    path: Path, problem: Problem, ball: int, starts: list[Start], *, max_iter: float, tol: float
+) -> tuple[Solution, Start]:
+    """Solve one of several similar problems; return also where the next ones may start.
+
+    `ball` is the number of the ball on the path.
+    """
+    with single_threaded_blas():
+        minimum = path.minimise(problem, ball, starts, tol, math.ceil(max_iter))
+    start = Start(minimum.theta, minimum.at.scores)
+    return _as_solution(problem, minimum, History()), start
+
+
+def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Solution:
     relative_gap = minimum.gap / problem.loss_scale(minimum.value)
     norm, iterations, name = minimum.gradient_norm, minimum.iterations, minimum.direction
+    smaller = "a larger level" if isinstance(problem.divergence, CVaR) else "a smaller rho"
     return Solution(
         theta=minimum.theta,
         value=minimum.at.value + problem.penalty_at(minimum.theta),
         worst=minimum.at.worst,
         gap=minimum.gap,
         gradient_norm=norm,
-        status=describe_exact(minimum.ending, name, iterations, relative_gap, norm),
+        status=describe_exact(minimum.ending, name, iterations, relative_gap, norm, smaller),
         solver=name,
         passes=float(iterations),
         ending=minimum.ending,

@@ -342,14 +342,10 @@ def _checked(entry: Entry, rows: tuple[Any, NDArray[np.int8]], source: str) -> D
     return Dataset(entry.name, X, y.astype(np.int8), source)
 
 
-def _adult_of_the_paper() -> tuple[NDArray[np.float32], NDArray[np.int8]]:
-    """Adult from the package with years of education as one-hot columns, too: 119 columns."""
+def _packaged_adult() -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+    """Features and labels of :func:`load_adult`."""
     adult = load_adult()
-    names = adult.feature_names.tolist()
-    at, last = names.index("education-num"), names.index("education_Some-college") + 1
-    years = sources.one_hot_levels(adult.X[:, at].astype(int))
-    X = adult.X
-    return np.hstack([X[:, :at], X[:, at + 1 : last], years, X[:, last:]]), adult.y
+    return adult.X, adult.y
 
 
 #: Documents of "text_like": as many as RCV1 has, and some for testing.
@@ -383,7 +379,7 @@ def _catalogue() -> dict[str, Entry]:
         Entry(
             "adult", 45222, 119, "archive.ics.uci.edu", "CC BY 4.0",
             "income above 50,000 dollars or not; rows with missing values dropped", sources.adult,
-            _adult_of_the_paper, "adult_d119",
+            _packaged_adult, "adult_d119",
         ),
         of_openml("imdb.drama", 120919, 1001, given, "IMDB.drama"),
         of_openml("guillermo", 20000, 4296, given),

@@ -8,6 +8,8 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn.datasets.sources import one_hot_levels
+
 __all__ = ["Adult", "load_adult"]
 
 
@@ -17,16 +19,16 @@ class Adult:
 
     Attributes
     ----------
-    X : ndarray of shape (45222, 104), float32
-        Six numeric columns in their original units (such as age in years and capital gain in
-        dollars), then one-hot columns.
+    X : ndarray of shape (45222, 119), float32
+        Five numeric columns in their original units (such as age in years and capital gain in
+        dollars), then one-hot columns, also of the years of education, as in the paper.
     y : ndarray of shape (45222,), int8
         +1 for an income above 50,000 dollars, -1 otherwise.
     sex, race : ndarray of shape (45222,), str
         The groups of each person.  Both are also encoded in X.
     is_test : ndarray of shape (45222,), bool
         True for the rows of the original test file.
-    feature_names : ndarray of shape (104,), str
+    feature_names : ndarray of shape (119,), str
         Names of the columns of X.
 
     Examples
@@ -55,14 +57,31 @@ def load_adult() -> Adult:
     Adult
         Features, labels and groups of 45,222 people; rows with missing values are dropped.
 
+    See Also
+    --------
+    load : The same X and y by name, ``load("adult")``.
+
     Examples
     --------
     >>> from drolearn.datasets import load_adult
     >>> adult = load_adult()
     >>> adult.X.shape, int((adult.y == 1).sum())
-    ((45222, 104), 11208)
+    ((45222, 119), 11208)
     """
     source = resources.files("drolearn.datasets") / "adult.npz"
     with source.open("rb") as file, np.load(file) as stored:
-        names = ("X", "y", "sex", "race", "is_test", "feature_names")
-        return Adult(*(stored[name] for name in names))
+        X, names = _one_hot_education(stored["X"], stored["feature_names"])
+        others = {name: stored[name] for name in ("y", "sex", "race", "is_test")}
+        return Adult(X, feature_names=names, **others)
+
+
+def _one_hot_education(
+    X: NDArray[np.float32], names: NDArray[np.str_]
+) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
+    """Replace the years of education, a number in the file, by one-hot columns after education."""
+    at = names.tolist().index("education-num")
+    end = names.tolist().index("education_Some-college") + 1
+    years = X[:, at].astype(int).astype(str)
+    levels = np.char.add("education-num_", np.unique(years))
+    parts = (X[:, :at], X[:, at + 1 : end], one_hot_levels(years), X[:, end:])
+    return np.hstack(parts), np.hstack([names[:at], names[at + 1 : end], levels, names[end:]])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, strided
-from torch.utils.data import IterableDataset, Sampler
+from torch.utils.data import IterableDataset
 
 from drolearn._inner.worst_case import not_finite
 from drolearn._solvers.draws import Draw
@@ -17,7 +17,7 @@ from drolearn._solvers.multilevel import Multilevel
 from drolearn._validation import as_count, as_generator, as_losses, as_radius
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.nn.checks import check_values, to_host
-from drolearn.nn.loading import BatchDraw, Loader, Rows
+from drolearn.nn.loading import BatchDraw, Loader
 
 __all__ = ["Bias", "MultilevelBatches"]
 
@@ -42,11 +42,12 @@ class Bias(NamedTuple):
     error: float
 
 
-class MultilevelBatches(Sampler[list[int]]):
+class MultilevelBatches:
     """Batches whose weighted gradient is unbiased for the robust loss of all rows.
 
-    A batch sampler.  Its `loader` makes a DataLoader that returns each batch with its draw and
-    counts the batches.
+    `loader` makes a DataLoader that returns each batch with its draw and counts the batches.  A
+    plain DataLoader would lose the draws and repeat the same batches in every epoch, so
+    ``DataLoader(dataset, batch_sampler=batches)`` raises an error when it is iterated.
 
     Parameters
     ----------
@@ -156,12 +157,9 @@ class MultilevelBatches(Sampler[list[int]]):
     def __len__(self) -> int:
         return self.steps
 
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in self._epoch():
-            draw = self.draw(step)
-            rows = Rows(draw.indices.tolist())
-            rows.draw = draw
-            yield rows
+    def __iter__(self) -> Iterator[Any]:
+        # A generator: an error from iter() would leave a DataLoader with workers half made.
+        yield _refuse_iteration()
 
     def _epoch(self) -> range:
         """Return the remaining steps of the epoch; a stream always gets a full epoch."""
@@ -354,6 +352,15 @@ class MultilevelBatches(Sampler[list[int]]):
         estimates = [both / n * float(correction.weights(part, ball) @ part) for part in parts]
         error = np.std(estimates, ddof=1) / np.sqrt(len(estimates))
         return Bias(float(np.mean(estimates)), float(error))
+
+
+def _refuse_iteration() -> NoReturn:
+    """Raise the error of a DataLoader that would lose the draws."""
+    raise TypeError(
+        "MultilevelBatches cannot be iterated or be the batch_sampler of a DataLoader, which would "
+        "lose the draw of each batch: write 'for batch, draw in batches.loader(dataset)' and pass "
+        "the draw to the criterion, or use the rows batches.draw(step).indices."
+    )
 
 
 def _ldexp(number: float, exponent: int) -> float:

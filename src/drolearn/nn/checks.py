@@ -26,14 +26,14 @@ def radius_of(draw: Any) -> float:
     """Return the radius that a draw was made for."""
     if not isinstance(draw, Draw):
         raise ValueError(
-            f"The 'draw' parameter must be a Draw, as MultilevelBatches gives with every batch. "
-            f"Got {type(draw).__name__} instead."
+            f"The 'draw' parameter must be a Draw, as MultilevelBatches(n).loader(dataset) gives "
+            f"with every batch. Got {type(draw).__name__} instead."
         )
     return float(draw.blocks[0, 3])
 
 
-def check_losses(losses: Any, least: int) -> None:
-    """Check that losses are a vector of at least so many numbers."""
+def check_losses(losses: Any, least: int, masked: bool = False) -> None:
+    """Check that losses are at least so many numbers: a vector, or of any shape with a mask."""
     if not isinstance(losses, Tensor) or not losses.is_floating_point():
         given = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(
@@ -45,7 +45,7 @@ def check_losses(losses: Any, least: int) -> None:
             f"The 'losses' parameter must be a dense tensor. Got one of layout {losses.layout}: "
             f"use .to_dense()."
         )
-    if losses.ndim != 1:
+    if losses.ndim == 0 or (losses.ndim > 1 and not masked):
         raise ValueError(
             f"The 'losses' parameter must have one loss for each example: use reduction='none', "
             f"and take the mean over the other dimensions. Got a tensor of shape "

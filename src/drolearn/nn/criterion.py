@@ -11,13 +11,14 @@ from zlib import crc32
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, not_finite, worst_case
 from drolearn._solvers.draws import Draw
-from drolearn._validation import as_groups, as_radius, as_weights
-from drolearn.divergence import NAMES, Divergence, as_divergence
+from drolearn._validation import as_groups, as_weights
+from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.nn.checks import (
     as_base_weights,
     as_group_numbers,
@@ -29,6 +30,9 @@ from drolearn.nn.checks import (
 )
 from drolearn.nn.derivatives import in_transform, solve_as_constants, sum_once, weighted_sum
 from drolearn.nn.device import SMALLEST_RADIUS, DeviceWorstCase, solve_chi2, solve_kl
+from drolearn.nn.masks import as_mask, kept_rows, spread, take, take_groups
+from drolearn.nn.processes import gather
+from drolearn.nn.settings import Settings
 
 __all__ = ["RobustLoss"]
 
@@ -44,23 +48,46 @@ _HOSTS = {"cpu"}
 @torch.library.custom_op(
     "drolearn::worst_case",
     mutates_args=(),
-    schema="(Tensor z, Tensor? sample_weight, float rho, str divergence) -> (Tensor, Tensor)",
+    schema=(
+        "(Tensor z, Tensor? sample_weight, Tensor? skipped, float rho, str divergence) "
+        "-> (Tensor, Tensor)"
+    ),
 )
-def _weigh_by_name(z, sample_weight, rho, divergence):  # type: ignore[no-untyped-def]
+def _weigh_by_name(z, sample_weight, skipped, rho, divergence):  # type: ignore[no-untyped-def]
     """Solve in the compiled core, as an operation of a graph: weights; value, D, α, λ and gap."""
-    solved = worst_case(
-        to_host(z), rho, divergence, None if sample_weight is None else to_host(sample_weight)
-    )
+    host, b = to_host(z), None if sample_weight is None else to_host(sample_weight)
+    ball = rho, as_divergence(divergence)
+    if skipped is None:
+        solved = _solve_on_host(host, *ball, b)
+        weights = solved.weights
+    else:
+        kept, weights = ~skipped.cpu().numpy(), np.zeros_like(host)
+        if not kept.any():
+            raise ValueError(
+                f"The 'losses' parameter must hold a finite number that is not masked. "
+                f"Got none of {host.size}."
+            )
+        solved = _solve_on_host(host[kept], *ball, None if b is None else b[kept])
+        weights[kept] = solved.weights
     scalars = [solved.value, solved.achieved, solved.alpha, solved.lam, solved.gap]
-    return torch.from_numpy(solved.weights).to(z), z.new_tensor(scalars)
+    return torch.from_numpy(weights).to(z), z.new_tensor(scalars)
 
 
 @_weigh_by_name.register_fake
-def _(z, sample_weight, rho, divergence):  # type: ignore[no-untyped-def]
+def _(z, sample_weight, skipped, rho, divergence):  # type: ignore[no-untyped-def]
     return torch.empty_like(z), z.new_empty(5)
 
 
-class RobustLoss(torch.nn.Module):
+def _solve_on_host(
+    z: NDArray[np.float64], rho: float, divergence: Divergence, b: NDArray[np.float64] | None
+) -> WorstCase:
+    """Call `worst_case`, without the radius if the divergence has none."""
+    if divergence.family == "cvar":
+        return worst_case(z, divergence=divergence, sample_weight=b)
+    return worst_case(z, rho, divergence, b)
+
+
+class RobustLoss(Settings):
     """The worst weighted mean of the losses over all weights in a φ-divergence ball.
 
     The gradient is Σ p* ∇z with the worst-case weights p* as constants.  It is exact; a second
@@ -68,10 +95,16 @@ class RobustLoss(torch.nn.Module):
     do not change with small changes of the losses.  `grad`, `vjp`, `jvp`, `jacrev` and `jacfwd`
     of `torch.func` and forward-mode derivatives work; `vmap` raises an error.
 
+    `state_dict` holds the settings but the process group.  `load_state_dict` restores them, also
+    in a criterion that was made with others.  The functions of a custom divergence cannot be
+    stored: make the criterion with the same divergence, then load the state.  States of
+    earlier versions hold no settings; the criterion then keeps its own.
+
     Parameters
     ----------
-    rho : float, default=0.1
-        Radius ρ ≥ 0 of the ball.  0 gives the mean, `math.inf` the largest loss; CVaR ignores it.
+    rho : float, default=None
+        Radius ρ ≥ 0 of the ball; None is 0.1.  0 gives the mean, `math.inf` the largest loss.  CVaR
+        has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
         Divergence of the ball: a name or an object, see :mod:`drolearn.divergence`.  χ² and KL are
         solved on the device of the losses, others in the compiled core on the host.
@@ -86,10 +119,11 @@ class RobustLoss(torch.nn.Module):
 
     Attributes
     ----------
-    weights : Tensor of shape (n,) or None
-        Worst-case weights of the last losses, in their order; None before the first call.
+    weights : Tensor of the shape of the losses or None
+        Worst-case weights of the last losses; None before the first call.
     certificate : WorstCase, DeviceWorstCase or None
-        Value, divergence and duality gap of the last solution; None for draws.
+        Value, divergence and duality gap of the last solution; None for draws.  With a mask, its
+        own weights may be those of the remaining losses only.
 
     Examples
     --------
@@ -105,21 +139,14 @@ class RobustLoss(torch.nn.Module):
 
     def __init__(
         self,
-        rho: float = 0.1,
+        rho: float | None = None,
         divergence: str | Divergence = "chi2",
         *,
         nan: Literal["raise", "skip"] = "raise",
         process_group: Any = None,
     ) -> None:
         super().__init__()
-        self.rho = as_radius(rho)
-        self.divergence = as_divergence(divergence)
-        if nan not in ("raise", "skip"):
-            raise ValueError(f"The 'nan' parameter must be 'raise' or 'skip'. Got {nan!r} instead.")
-        self.nan = nan
-        name = self.divergence.name
-        #: Whether the name identifies the divergence: custom ones may have any name.
-        self._named = name in NAMES and as_divergence(name) == self.divergence
+        self._configure(rho, divergence, nan)
         self.process_group = as_process_group(process_group)
         self.weights: Tensor | None = None
         self.certificate: WorstCase | DeviceWorstCase | None = None
@@ -140,7 +167,8 @@ class RobustLoss(torch.nn.Module):
         """
         more = "" if self.nan == "raise" else f", nan={self.nan!r}"
         more += "" if self.process_group is None else f", process_group={self.process_group!r}"
-        return f"rho={self.rho!r}, divergence={self.divergence!r}{more}"
+        radius = "" if isinstance(self.divergence, CVaR) else f"rho={self.rho!r}, "
+        return f"{radius}divergence={self.divergence!r}{more}"
 
     def forward(
         self,
@@ -149,22 +177,26 @@ class RobustLoss(torch.nn.Module):
         *,
         sample_weight: Tensor | None = None,
         groups: Any = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """Compute the robust loss of a batch.
 
         Parameters
         ----------
-        losses : Tensor of shape (n,)
+        losses : Tensor of shape (n,), or of any shape with a mask
             One loss for each example (`reduction="none"`), of any floating-point type.
         draw : Draw, default=None
             The draw of the batch, as :class:`MultilevelBatches` gives it.  The result is then an
             unbiased estimate of the robust loss of all rows, and so is its gradient.
-        sample_weight : Tensor of shape (n,), default=None
+        sample_weight : Tensor of the shape of the losses, default=None
             Weights b ≥ 0 of the examples; None for equal ones.  They are constants for autograd.
-        groups : array-like or Tensor of shape (n,), default=None
+        groups : array-like or Tensor of the shape of the losses, default=None
             Name or number of the group of each example; with a process group, numbers only.  The
             ball then consists of weights of the groups, and examples keep their weights within a
             group.
+        mask : Tensor of the shape of the losses, default=None
+            True or 1 for each loss that counts, False or 0 for padding.  The result is that of
+            `losses[mask]`; all other losses, also NaN, get weight and gradient zero.
 
         Returns
         -------
@@ -191,25 +223,31 @@ class RobustLoss(torch.nn.Module):
         2.0822
         >>> round(criterion(losses, groups=["a", "a", "b", "b"]).item(), 4)
         2.0536
+        >>> round(criterion(losses, mask=torch.tensor([True, True, True, False])).item(), 4)
+        0.2762
         """
-        if torch.compiler.is_compiling() and in_transform(unknown=False):
-            return self._forward_eagerly(losses, draw, sample_weight, groups)
+        if torch.compiler.is_compiling():
+            breaks = mask is not None and (groups is not None or not self._named)
+            if breaks or in_transform(unknown=False):
+                return self._forward_eagerly(losses, draw, sample_weight, groups, mask)
         if self.process_group is not None:
-            return self._forward_together(losses, draw, sample_weight, groups)
-        check_losses(losses, 1)
+            return self._forward_together(losses, draw, sample_weight, groups, mask)
+        check_losses(losses, 1, mask is not None)
         if draw is not None:
-            self._check_draw(draw, losses.numel(), groups)
+            self._check_draw(draw, losses.numel(), groups, mask)
         x, z = _with_precision(losses)
-        b = as_base_weights(sample_weight, z)
-        weights, skipped = solve_as_constants(self._solve, z, b, groups, draw)
+        b, given = as_base_weights(sample_weight, z), as_mask(mask, z)
+        weights, skipped, rows = solve_as_constants(self._solve, z, b, groups, draw, given)
+        if given is not None:
+            x = x.reshape(-1) if rows is None else take(x, rows)
         return self._value(weights, x if skipped is None else x.masked_fill(skipped, 0.0))
 
     @_eager
     def _forward_eagerly(
-        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any
+        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any, mask: Any
     ) -> Tensor:
-        """Call `forward` without a graph, where torch.compile compiles a transform."""
-        return self.forward(losses, draw, sample_weight=sample_weight, groups=groups)
+        """Call `forward` without a graph, where torch.compile cannot trace it."""
+        return self.forward(losses, draw, sample_weight=sample_weight, groups=groups, mask=mask)
 
     def _value(self, weights: Tensor, x: Tensor) -> Tensor:
         """Compute Σ weight × loss, with its derivatives."""
@@ -217,20 +255,43 @@ class RobustLoss(torch.nn.Module):
         return weighted_sum(weights, x) if fixed else sum_once(weights, x)
 
     def _solve(
-        self, z: Tensor, sample_weight: Tensor | None, groups: Any, draw: Draw | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute and keep the weights; return them with a mask of the losses to skip, or None."""
-        skipped = self._skipped(z)
+        self,
+        z: Tensor,
+        sample_weight: Tensor | None,
+        groups: Any,
+        draw: Draw | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Compute and keep the weights; return them, a mask of losses to skip, and rows to take.
+
+        Graphs have fixed shapes, so there a mask leads to losses that are skipped.
+        """
+        shape, rows, skipped = z.shape, None, None
+        if mask is not None and torch.compiler.is_compiling():
+            skipped, z = (mask == 0).reshape(-1), z.reshape(-1)
+            sample_weight = None if sample_weight is None else sample_weight.reshape(-1)
+        elif mask is not None:
+            (rows,) = kept_rows(mask)
+            if rows.numel() == 0:
+                raise ValueError(
+                    f"The 'mask' parameter must keep at least one loss. Got one that keeps none of "
+                    f"{mask.numel()} instead."
+                )
+            z = take(z, rows)
+            sample_weight = None if sample_weight is None else take(sample_weight, rows)
+            groups = None if groups is None else take_groups(groups, rows, shape)
+        skipped = self._skipped(z, skipped)
         if skipped is not None:
             z = z.masked_fill(skipped, 0.0)
-        self.weights = self._weigh(z, draw, sample_weight, groups, skipped)
-        return self.weights, skipped
+        weights = self._weigh(z, draw, sample_weight, groups, skipped)
+        self.weights = weights if mask is None else spread(weights, rows, shape)
+        return weights, skipped, rows
 
-    def _skipped(self, z: Tensor) -> Tensor | None:
+    def _skipped(self, z: Tensor, masked: Tensor | None = None) -> Tensor | None:
         """Return a mask of the losses to skip; None if there are none."""
         if self.nan == "raise":
-            return None
-        skipped = ~torch.isfinite(z)
+            return masked
+        skipped = ~torch.isfinite(z) if masked is None else masked | ~torch.isfinite(z)
         if not torch.compiler.is_compiling():
             if not bool(skipped.any()):
                 return None
@@ -249,24 +310,24 @@ class RobustLoss(torch.nn.Module):
         skipped: Tensor | None,
     ) -> Tensor:
         """Compute the weights of the losses; skipped losses get none."""
-        if skipped is not None:
-            if draw is not None:
-                raise ValueError(
-                    "Losses of a draw cannot be skipped without a bias: use nan='raise', and fix "
-                    "the examples whose losses are not finite."
-                )
-            sample_weight = (
-                torch.ones_like(z) if sample_weight is None else sample_weight
-            ).masked_fill(skipped, 0.0)
+        if skipped is not None and draw is not None:
+            raise ValueError(
+                "Losses of a draw cannot be skipped without a bias: use nan='raise', and fix "
+                "the examples whose losses are not finite."
+            )
         if draw is not None:
             return self._weigh_draw(z, draw, sample_weight)
         compiling = torch.compiler.is_compiling()
         solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.family)
         if groups is None and solve is None and compiling and self._named:
             # The compiled core as one operation of the graph.
-            weights, scalars = _weigh_by_name(z, sample_weight, self.rho, self.divergence.name)
+            name = self.divergence.name
+            weights, scalars = _weigh_by_name(z, sample_weight, skipped, self.rho, name)
             self.certificate = DeviceWorstCase(weights, *scalars.unbind())
             return weights
+        if skipped is not None:
+            given = torch.ones_like(z) if sample_weight is None else sample_weight
+            sample_weight = given.masked_fill(skipped, 0.0)
         if groups is not None or solve is None:
             return self._weigh_on_host(z, sample_weight, groups)
         given = torch.ones_like(z) if sample_weight is None else sample_weight
@@ -290,7 +351,7 @@ class RobustLoss(torch.nn.Module):
         host = to_host(z)
         b = None if sample_weight is None else to_host(sample_weight)
         if groups is None:
-            solved = worst_case(host, self.rho, self.divergence, b)
+            solved = _solve_on_host(host, self.rho, self.divergence, b)
         else:
             names = groups
             if isinstance(groups, Tensor):
@@ -301,14 +362,19 @@ class RobustLoss(torch.nn.Module):
                 raise ValueError(not_finite(host))
             grouped = Groups.make(as_groups(names, host.size)[1], b)
             means, shares = grouped.means(host), grouped.shares
-            solved = grouped.spread(worst_case(means, self.rho, self.divergence, shares))
+            solved = grouped.spread(_solve_on_host(means, self.rho, self.divergence, shares))
         self.certificate = solved
         return torch.from_numpy(solved.weights).to(z)
 
-    def _check_draw(self, draw: Draw, size: int, groups: Any) -> None:
+    def _check_draw(self, draw: Draw, size: int, groups: Any, mask: Any) -> None:
         """Check that a draw fits the losses and the criterion."""
         if groups is not None:
             raise ValueError("A draw has no groups: pass either 'draw' or 'groups'.")
+        if mask is not None:
+            raise ValueError(
+                "A draw needs one loss for each of its rows: pass either 'draw' or 'mask', and for "
+                "losses of tokens take the mean over the tokens of each row."
+            )
         radius = radius_of(draw)
         if draw.indices.size != size:
             raise ValueError(
@@ -333,22 +399,25 @@ class RobustLoss(torch.nn.Module):
 
     @_eager
     def _forward_together(
-        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any
+        self, losses: Tensor, draw: Draw | None, sample_weight: Any, groups: Any, mask: Any
     ) -> Tensor:
         """Compute the robust loss of the losses of all processes."""
-        error = None
+        error = rows = shape = None
         try:
             if draw is not None:
                 raise ValueError(
                     "With a process group no 'draw' can be given: draws of different processes "
                     "are independent, so use a criterion without a group."
                 )
-            check_losses(losses, 0)
+            check_losses(losses, 0, mask is not None)
             x, z = _with_precision(losses)
-            b = as_base_weights(sample_weight, z)
+            b, given = as_base_weights(sample_weight, z), as_mask(mask, z)
             columns = [z, torch.ones_like(z) if b is None else b]
             if groups is not None:
                 columns.append(as_group_numbers(groups, z))
+            if given is not None:
+                (rows,), shape = solve_as_constants(kept_rows, given), z.shape
+                x, columns = take(x, rows), [take(column, rows) for column in columns]
         except Exception as raised:  # the other processes wait for this one: tell them first
             error = raised
             device = getattr(losses, "device", torch.device("cpu"))
@@ -359,7 +428,7 @@ class RobustLoss(torch.nn.Module):
         common = (self.rho, self.divergence.name, self.nan, sample_weight is None, groups is None)
         settings = crc32(repr(common).encode())
         weights, skipped, value, processes = solve_as_constants(
-            self._solve_together, torch.stack(columns), settings, error
+            self._solve_together, torch.stack(columns), settings, error, rows, shape
         )
         if skipped is not None:
             x = x.masked_fill(skipped, 0.0)
@@ -368,10 +437,15 @@ class RobustLoss(torch.nn.Module):
         return part + (value - part).detach().to(x.dtype)
 
     def _solve_together(
-        self, columns: Tensor, settings: int, error: Exception | None
+        self,
+        columns: Tensor,
+        settings: int,
+        error: Exception | None,
+        rows: Tensor | None,
+        shape: torch.Size | None,
     ) -> tuple[Tensor, Tensor | None, Tensor, int]:
         """Gather the losses of all processes and compute the weights of those of this one."""
-        parts, rank = _gather(columns, settings, error, self.process_group)
+        parts, rank = gather(columns, settings, error, self.process_group)
         gathered = torch.cat(parts, dim=1)
         if gathered.shape[1] == 0:
             raise ValueError("The losses of all processes together must hold at least one number.")
@@ -385,57 +459,13 @@ class RobustLoss(torch.nn.Module):
         weights = self._weigh(z, None, gathered[1], groups, skipped)
         first = sum(part.shape[1] for part in parts[:rank])
         here = slice(first, first + columns.shape[1])
-        self.weights = weights[here]
+        self.weights = weights[here] if shape is None else spread(weights[here], rows, shape)
         return (
-            self.weights,
+            weights[here],
             None if skipped is None else skipped[here],
             (weights * z).sum(),
             len(parts),
         )
-
-
-def _gather(
-    columns: Tensor, settings: int, error: Exception | None, group: Any
-) -> tuple[list[Tensor], int]:
-    """Return the columns of all processes, and the rank of this process."""
-    import torch.distributed as dist
-
-    group = dist.group.WORLD if group is True else group
-    world, rank = dist.get_world_size(group), dist.get_rank(group)
-    if rank < 0:
-        raise ValueError(
-            "This process does not belong to the criterion's process group: do not call the "
-            "criterion in it, or pass a group that it belongs to."
-        )
-
-    def all_gather(tensor: Tensor) -> list[Tensor]:
-        tensors = [torch.empty_like(tensor) for _ in range(world)]
-        try:
-            dist.all_gather(tensors, tensor, group=group)
-        except RuntimeError as failure:
-            raise RuntimeError(
-                f"A process of the group has not taken part in gathering the losses, so it has "
-                f"died or called something else ({' '.join(str(failure).split())[:200]}): read "
-                f"its output, and restart all processes from the last checkpoint."
-            ) from failure
-        return tensors
-
-    size = torch.tensor([-1 if error else columns.shape[1], settings], device=columns.device)
-    counts, all_settings = torch.stack(all_gather(size)).T.tolist()
-    if min(counts) < 0:
-        raise error or ValueError(
-            f"Process {counts.index(-1)} of the group gave losses that cannot be used: read its "
-            f"error message."
-        )
-    if len(set(all_settings)) > 1:
-        raise ValueError(
-            "All processes must make the criterion the same, and either all pass it "
-            "'sample_weight' (and 'groups', empty ones where there are no losses), or none does."
-        )
-    padded = columns.new_zeros((columns.shape[0], max([1, *counts])))
-    padded[:, : columns.shape[1]] = columns
-    parts = all_gather(padded)
-    return [part[:, :count] for part, count in zip(parts, counts, strict=True)], rank
 
 
 def _with_precision(losses: Tensor) -> tuple[Tensor, Tensor]:

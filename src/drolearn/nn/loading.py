@@ -7,14 +7,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
 
 from drolearn._solvers.draws import Draw
 
 if TYPE_CHECKING:
     from drolearn.nn.batches import MultilevelBatches
 
-__all__ = ["BatchDraw", "Loader", "Rows", "read_rows"]
+__all__ = ["BatchDraw", "Loader", "read_rows"]
 
 
 class BatchDraw(Draw):
@@ -40,10 +40,27 @@ class BatchDraw(Draw):
         return self
 
 
-class Rows(list[int]):
+class _Rows(list[int]):
     """The rows of a batch, with their draw."""
 
     draw: BatchDraw
+
+
+class _Batches(Sampler[_Rows]):
+    """The batch sampler of a loader: the remaining batches of an epoch."""
+
+    def __init__(self, batches: MultilevelBatches) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches.steps
+
+    def __iter__(self) -> Iterator[_Rows]:
+        for step in self.batches._epoch():
+            draw = self.batches.draw(step)
+            rows = _Rows(draw.indices.tolist())
+            rows.draw = draw
+            yield rows
 
 
 class _WithDraw(Dataset[Any]):
@@ -55,7 +72,7 @@ class _WithDraw(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, rows: Rows) -> tuple[list[Any], BatchDraw]:
+    def __getitems__(self, rows: _Rows) -> tuple[list[Any], BatchDraw]:
         return read_rows(self.dataset, rows), rows.draw
 
 
@@ -127,7 +144,8 @@ class Loader:
             self.loader = DataLoader(stream, batch_size=None, collate_fn=collate, **options)
         else:
             inner = _WithDraw(dataset)
-            self.loader = DataLoader(inner, batch_sampler=batches, collate_fn=collate, **options)
+            rows: Any = _Batches(batches)
+            self.loader = DataLoader(inner, batch_sampler=rows, collate_fn=collate, **options)
 
     def __len__(self) -> int:
         return self.batches.steps

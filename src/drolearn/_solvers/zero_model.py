@@ -1,0 +1,190 @@
+"""When the zero model is optimal.
+
+At the zero model all losses are equal, so every weights p in the ball are worst-case weights.  The
+zero model is optimal if some of them have a zero gradient:
+
+    Σ p a = 0,  Σ p = 1,  p ≥ 0,    D(P, B) ≤ ρ,
+
+with a = y x̃ for two classes and a = (1/m − e_y) ⊗ x̃ for m classes, where x̃ is a row of X, followed
+by 1 if there is an intercept.  Neither the penalty nor the loss matters.  Newton's method finds the
+smallest D on the dual problem, which has one variable μ for each coefficient:
+
+    max over μ, ν:  ν − Σ b φ*(t),    t = ν + a·μ,    p = b (φ')⁻¹(t).
+
+No p exceeds 1, so (φ')⁻¹ is cut off at 1/min b; φ* is then finite everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn import _core
+from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
+from drolearn._solvers.problem import Problem
+
+__all__ = ["SmallestBall", "least_moved_mass", "smallest_ball"]
+
+Array = NDArray[np.float64]
+
+_STEPS = 60
+_CG_STEPS = 500
+# The norm of Σ p a, in scaled coordinates, at which to stop, and that counts as zero.
+_BALANCED = 1e-10
+_ALMOST_BALANCED = 1e-8
+# Below this rise of the dual value, its rounding errors hide whether a step is good.
+_ROUNDING = 1e-12
+
+
+class SmallestBall(NamedTuple):
+    """The smallest ball in which the zero model is optimal."""
+
+    rho: float
+    """Its radius; infinite if there is none."""
+    weights: Array
+    """The weights p with Σ p a = 0 and this divergence."""
+    residual: float
+    """The norm of Σ p a in scaled coordinates."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Dual:
+    """The dual function at one point."""
+
+    value: float
+    p: Array
+    gradient: Array
+    """Minus the derivatives in μ and ν: Σ p a and Σ p − 1."""
+    curvature: Array
+    """b ds/dt of the rows."""
+
+
+def smallest_ball(problem: Problem) -> SmallestBall:
+    """The smallest ball in which the zero model is optimal, for a strictly convex divergence."""
+    b = np.full(problem.n, 1.0 / problem.n)
+    if problem.weights is not None:
+        b = problem.weights / problem.weights.sum()
+    point = np.zeros(problem.size + 1)
+    at = _evaluate(problem, b, point)
+    # No weights have a larger divergence; a dual value above it proves that there are none.
+    largest = problem.divergence.maximum(float(b[b > 0.0].min()))
+    for _ in range(_STEPS):
+        if at.value > largest * (1.0 + 1e-9):
+            return SmallestBall(math.inf, at.p, math.inf)
+        if float(np.linalg.norm(at.gradient)) <= _BALANCED:
+            break
+        step = -_newton_step(problem, at)
+        slope = -float(step @ at.gradient)  # the dual value rises by this
+        length, new = 1.0, _evaluate(problem, b, point + step)
+        while new.value < at.value + 1e-4 * length * slope and slope > _ROUNDING:
+            length *= 0.5
+            new = _evaluate(problem, b, point + length * step)
+            if length < 1e-10:
+                break
+        closer = float(np.linalg.norm(new.gradient)) < float(np.linalg.norm(at.gradient))
+        if slope <= _ROUNDING and not closer:
+            break
+        point, at = point + length * step, new
+    residual, total = float(np.linalg.norm(at.gradient[:-1])), float(at.p.sum())
+    if not (total > 0.0 and residual <= _ALMOST_BALANCED):
+        # If φ(0) is infinite, the dual value grows without end, but slowly.
+        return SmallestBall(math.inf, at.p, math.inf)
+    p = at.p / total
+    return SmallestBall(problem.divergence.between(p, b), p, residual)
+
+
+def _directions(problem: Problem) -> Array:
+    """The factors of x̃ in a: y for two classes, else 1/m − e_y, one row after the other."""
+    if problem.m == 1:
+        return problem.y
+    factors = np.full((problem.n, problem.m), 1.0 / problem.m)
+    factors[np.arange(problem.n), problem.y.astype(np.int64)] -= 1.0
+    return factors.ravel()
+
+
+def _products(problem: Problem, mu: Array) -> Array:
+    """a·μ of all rows."""
+    products = _directions(problem) * problem.scores(problem.to_model(mu))
+    return products if problem.m == 1 else products.reshape(-1, problem.m).sum(axis=1)
+
+
+def _moment(problem: Problem, p: Array) -> Array:
+    """Σ p a."""
+    return problem.scaled_gradient(problem.data_gradient(_directions(problem), p))
+
+
+def _evaluate(problem: Problem, b: Array, point: Array) -> _Dual:
+    mu, nu = point[:-1], float(point[-1])
+    t = nu + _products(problem, mu)
+    s, rise = np.empty(t.size), np.empty(t.size)
+    _core.follow(problem.divergence.core, t, 1.0 / float(b[b > 0.0].min()), s, rise)
+    p = b * s
+    gradient = np.append(_moment(problem, p), p.sum() - 1.0)
+    # φ*(t) = s t − φ(s)
+    value = problem.divergence.between(p, b) - float(point @ gradient)
+    return _Dual(value, p, gradient, b * rise)
+
+
+def _newton_step(problem: Problem, at: _Dual) -> Array:
+    """H⁻¹ g with H = Σ h (a, 1)(a, 1)ᵀ, h the curvature of the rows."""
+    h = at.curvature
+    if problem.m > 1 or problem.d > MAX_COLUMNS:
+        return _conjugate_gradients(problem, h, at.gradient)
+    size = problem.size + 1
+    matrix = np.empty((size, size))
+    matrix[:-1, :-1] = problem.gram(h)[0]
+    matrix[-1, :-1] = matrix[:-1, -1] = _moment(problem, h)
+    matrix[-1, -1] = h.sum()
+    return solve_spd(matrix, at.gradient)
+
+
+def _conjugate_gradients(problem: Problem, h: Array, right: Array) -> Array:
+    """H⁻¹ right without forming H."""
+    x, residual = np.zeros_like(right), right.copy()
+    direction, square = residual, float(residual @ residual)
+    enough = 1e-4 * square
+    ridge = 1e-12 * max(float(h.sum()), 1e-300)
+    for _ in range(_CG_STEPS):
+        if square <= enough * min(math.sqrt(enough), 1.0):
+            break
+        change = h * (_products(problem, direction[:-1]) + direction[-1])
+        image = np.append(_moment(problem, change), change.sum()) + ridge * direction
+        step = square / float(direction @ image)
+        x += step * direction
+        residual = residual - step * image
+        last, square = square, float(residual @ residual)
+        direction = residual + (square / last) * direction
+    return x
+
+
+def least_moved_mass(problem: Problem) -> float:
+    """The radius of `smallest_ball` for total variation, by linear programming.
+
+    With p = b + u − v, u ≥ 0 and 0 ≤ v ≤ b, it is the smallest Σ u for which Σ p a = 0, Σ p = 1.
+    """
+    from scipy.optimize import linprog  # imported when used: it is heavy
+
+    n = problem.n
+    b = np.full(n, 1.0 / n)
+    if problem.weights is not None:
+        b = problem.weights / problem.weights.sum()
+    used = np.flatnonzero(b)
+    part, b = problem.subset(used), b[used]
+    X = part.X if not part.sparse else part.X.toarray()
+    rows = np.column_stack([X, np.ones(used.size)]) if part.intercept else np.asarray(X)
+    rows = rows / np.maximum(abs(rows).max(axis=0), 1e-300)
+    factors = _directions(part).reshape(used.size, -1)
+    a = (factors[:, :, None] * rows[:, None, :]).reshape(used.size, -1)
+    balance = np.column_stack([a, np.ones(used.size)]).T
+    found = linprog(
+        np.concatenate([np.ones(used.size), np.zeros(used.size)]),
+        A_eq=np.hstack([balance, -balance]),
+        b_eq=np.append(-(b @ a), 0.0),
+        bounds=[(0.0, None)] * used.size + [(0.0, share) for share in b],
+        method="highs",
+    )
+    return float(found.fun) if found.status == 0 else math.inf

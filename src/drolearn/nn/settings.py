@@ -1,0 +1,150 @@
+"""The settings of a criterion, and how state dicts hold them.
+
+They are one tensor, the bytes of a JSON object: `torch.load(weights_only=True)` reads it, and
+formats for tensors only, such as safetensors, can store it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from drolearn.divergence import NAMES, CressieRead, CVaR, Divergence, as_divergence, radius_for
+from drolearn.nn.checks import check_values
+
+__all__ = ["Settings"]
+
+#: The divergences that a name and numbers describe.
+_CLASSES: dict[str, Any] = {name: type(as_divergence(name)) for name in NAMES}
+_CLASSES[CressieRead.name] = CressieRead
+
+
+class Settings(torch.nn.Module):
+    """A module with radius, divergence and `nan`, which its state holds."""
+
+    #: Version of the state: from 2 on, it holds the settings.
+    _version = 2
+
+    rho: float
+    divergence: Divergence
+    nan: str
+
+    def _configure(self, rho: float | None, divergence: str | Divergence, nan: str) -> None:
+        """Set the settings that a state holds; wrong ones change nothing."""
+        chosen = as_divergence(divergence)
+        radius = radius_for(chosen, rho)
+        if nan not in ("raise", "skip"):
+            raise ValueError(f"The 'nan' parameter must be 'raise' or 'skip'. Got {nan!r} instead.")
+        self.rho, self.divergence, self.nan = radius, chosen, nan
+        #: Whether the name identifies the divergence: custom ones may have any name.
+        self._named = chosen.name in NAMES and as_divergence(chosen.name) == chosen
+
+    def get_extra_state(self) -> Tensor:
+        """Return the settings, which `state_dict` holds as "_extra_state".
+
+        Returns
+        -------
+        Tensor of uint8
+            Radius, divergence and `nan` as the bytes of a JSON object; of a custom divergence,
+            the name only.
+
+        Examples
+        --------
+        >>> from drolearn.nn import RobustLoss
+        >>> bytes(RobustLoss(rho=0.5).get_extra_state().tolist()).decode()
+        '{"rho": 0.5, "divergence": {"name": "chi2"}, "nan": "raise"}'
+        """
+        return _pack(self.rho, self.divergence, self.nan)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore settings, as `load_state_dict` does.
+
+        Parameters
+        ----------
+        state : Tensor of uint8
+            A result of `get_extra_state`.
+
+        Raises
+        ------
+        ValueError
+            If the settings cannot be read, or belong to a custom divergence and the criterion was
+            not made with one of the same name.
+
+        Examples
+        --------
+        >>> from drolearn.nn import RobustLoss
+        >>> criterion = RobustLoss()
+        >>> criterion.set_extra_state(RobustLoss(rho=0.5, divergence="kl").get_extra_state())
+        >>> criterion
+        RobustLoss(rho=0.5, divergence=KL())
+        """
+        self._configure(**_unpack(state, self.divergence))
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load a state; those of version 1 hold no settings."""
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+        key = f"{prefix}_extra_state"
+        if (local_metadata.get("version") or 1) < 2 and key in missing_keys:
+            missing_keys.remove(key)
+
+
+def _pack(rho: float, divergence: Divergence, nan: str) -> Tensor:
+    """Return settings as a tensor of bytes; of a custom divergence, the name only."""
+    radius = None if isinstance(divergence, CVaR) else float(rho)
+    settings = {"rho": radius, "divergence": _describe(divergence), "nan": nan}
+    return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8, device="cpu")
+
+
+def _unpack(state: Any, present: Divergence) -> dict[str, Any]:
+    """Return settings from their tensor; a custom divergence must be the present one."""
+    if isinstance(state, Tensor):
+        check_values("state", state)
+    try:
+        settings = json.loads(bytes(state.to("cpu", torch.uint8).tolist()))
+        rho, nan, described = (settings[key] for key in ("rho", "nan", "divergence"))
+        custom, name = described.get("custom"), described.get("name")
+        numbers = {key: float(described[key]) for key in described if key not in ("name", "custom")}
+        divergence = _CLASSES[name](**numbers) if name in _CLASSES else None
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"The 'state' parameter must hold the settings that RobustLoss.state_dict() has "
+            f"saved. Got {type(state).__name__} instead, which cannot be read as such."
+        ) from error
+    if custom is not None:
+        if _describe(present) != described:
+            raise ValueError(
+                f"The state was saved with the custom divergence {custom!r}, whose functions "
+                f"cannot be stored: make the criterion with this divergence, then load the state. "
+                f"Got a criterion with {present!r} instead."
+            )
+        return {"rho": rho, "divergence": present, "nan": nan}
+    return {"rho": rho, "divergence": divergence or as_divergence(name), "nan": nan}
+
+
+def _describe(divergence: Divergence) -> dict[str, Any]:
+    """Return name and numbers of a divergence, or the name of a custom one."""
+    if type(divergence) is not _CLASSES.get(divergence.name) or not is_dataclass(divergence):
+        return {"custom": divergence.name}
+    numbers = {each.name: float(getattr(divergence, each.name)) for each in fields(divergence)}
+    return {"name": divergence.name, **numbers}
