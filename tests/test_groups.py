@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from drolearn import RobustClassifier
+from drolearn import RobustClassifier, RobustClassifierCV, RobustRegressor, worst_case
 
 
 def test_auto_chooses_an_exact_solver_for_groups():
@@ -67,8 +67,116 @@ def test_errors(two_classes):
     with pytest.raises(ValueError, match="must not hold missing values"):
         RobustClassifier().fit(X, y, groups=np.array([np.nan, 1.0] * 300, dtype=object))
     with pytest.raises(ValueError, match="group of each of the 600 rows"):
-        RobustClassifier().fit(X, y, groups=np.zeros((600, 2)))
+        RobustClassifier().fit(X, y, groups=np.zeros((600, 2, 2)))
+    with pytest.raises(ValueError, match="group of each of the 600 rows"):
+        RobustClassifier().fit(X, y, groups=np.zeros((600, 0), dtype=bool))
     with pytest.raises(ValueError, match="'sample_weight' parameter must hold finite weights"):
         RobustClassifier().fit(X, y).worst_case(X, y, 0.1, -np.ones(600), groups=np.ones(600))
     with pytest.raises(ValueError, match="cannot estimate the losses of groups"):
         RobustClassifier(solver="gssg").fit(X, y, groups=np.arange(600) % 2)
+
+
+# -- saddle points -------------------------------------------------------------------------------
+
+
+def test_the_weights_of_four_equal_losses_are_those_of_the_saddle_point():
+    """y of group g is c_g; one constant a minimises max (a − c_g)²/2 at the middle of the c_g."""
+    y = np.array([0.0, 1.0, 2.0, 10.0])
+    reg = RobustRegressor(100.0, l2=0, tol=1e-10, max_iter=500)
+    reg.fit(np.zeros((4, 1)), y, groups=np.arange(4))
+    assert reg.intercept_ == pytest.approx(5.0)
+    np.testing.assert_allclose(reg.group_weights_, [0.5, 0.0, 0.0, 0.5], atol=1e-5)
+    # Two groups on each side with equal losses: every mix with half of the mass on each side is a
+    # saddle point, and the closest to the base shares keeps their proportions.
+    y, weight = np.array([0.0, 0.0, 10.0, 10.0]), np.array([1.0, 3.0, 2.0, 2.0])
+    for divergence, rho in (("chi2", 100.0), ("kl", 50.0), ("total-variation", 1.0)):
+        reg.set_params(rho=rho, divergence=divergence)
+        reg.fit(np.zeros((4, 1)), y, weight, groups=np.arange(4))
+        np.testing.assert_allclose(reg.losses(np.zeros((4, 1)), y), 12.5, rtol=1e-4)
+        np.testing.assert_allclose(reg.group_weights_, [0.125, 0.375, 0.25, 0.25], atol=1e-4)
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "total-variation"])
+def test_the_model_is_the_plain_optimum_of_its_group_weights(two_classes, divergence):
+    X, y = two_classes
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, 4, y.size)
+    rho = {"chi2": 20.0, "kl": 5.0, "total-variation": 0.9}[divergence]
+    clf = RobustClassifier(rho, divergence=divergence, l2=0.01, tol=1e-9, max_iter=1000)
+    clf.fit(X, y, groups=g)
+    weight = (clf.group_weights_ / np.bincount(g))[g]
+    plain = RobustClassifier(0.0, l2=0.01, tol=1e-12, max_iter=1000).fit(X, y, weight)
+    np.testing.assert_allclose(plain.coef_, clf.coef_, atol=2e-3)
+    assert clf.group_weights_.sum() == pytest.approx(1.0)
+
+
+# -- combinations and overlaps -------------------------------------------------------------------
+
+
+def test_several_columns_of_names_are_combinations(two_classes):
+    X, y = two_classes
+    rng = np.random.default_rng(0)
+    first, second = rng.choice(["a", "b"], y.size), rng.integers(0, 3, y.size)
+    second[first == "a"] = 1
+    frame = pd.DataFrame({"letter": first, "number": second})
+    clf = RobustClassifier(1.0).fit(X, y, groups=frame)
+    assert clf.groups_.tolist() == [("a", 1), ("b", 0), ("b", 1), ("b", 2)]
+    joined = np.char.add(first.astype(str), second.astype(str))
+    same = RobustClassifier(1.0).fit(X, y, groups=joined)
+    np.testing.assert_allclose(clf.coef_, same.coef_)
+    np.testing.assert_allclose(clf.group_weights_, same.group_weights_)
+    strings = np.column_stack([first, second.astype(str)])
+    np.testing.assert_allclose(RobustClassifier(1.0).fit(X, y, groups=strings).coef_, same.coef_)
+
+
+def test_a_boolean_matrix_of_disjoint_groups_equals_their_names(two_classes):
+    X, y = two_classes
+    weight = np.random.default_rng(0).random(y.size)
+    g = np.arange(y.size) % 3
+    names = RobustClassifier(0.5, tol=1e-9).fit(X, y, weight, groups=g)
+    matrix = RobustClassifier(0.5, tol=1e-9).fit(X, y, weight, groups=np.eye(3, dtype=bool)[g])
+    np.testing.assert_allclose(matrix.coef_, names.coef_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(matrix.group_weights_, names.group_weights_, rtol=1e-5)
+    both = [clf.worst_case(X, y, 0.3, weight, groups=m).value for clf, m in
+            ((names, g), (matrix, np.eye(3, dtype=bool)[g]))]  # fmt: skip
+    assert both[0] == pytest.approx(both[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.2, 50.0])
+def test_overlapping_groups_follow_their_definition(two_classes, rho):
+    X, y = two_classes
+    rng = np.random.default_rng(0)
+    b = rng.random(y.size) + 0.1
+    member = rng.random((y.size, 3)) < [0.5, 0.3, 0.1]
+    frame = pd.DataFrame(member, columns=["x", "y", "z"])
+    clf = RobustClassifier(rho, l2=0.01, tol=1e-9, max_iter=1000).fit(X, y, b, groups=frame)
+    assert clf.groups_.tolist() == ["x", "y", "z", "none"]
+    full = np.column_stack([member, ~member.any(axis=1)])
+    mass = b @ full
+    shares = mass / mass.sum()
+
+    def objective(coef, intercept):
+        z = np.logaddexp(0.0, -np.where(y == "yes", 1, -1) * (X @ coef + intercept))
+        return worst_case((b * z) @ full / mass, rho, sample_weight=shares).value + 0.005 * (
+            coef @ coef
+        )
+
+    value = objective(clf.coef_[0], clf.intercept_[0])
+    assert clf.objective_ == pytest.approx(value, rel=1e-9)
+    assert clf.worst_case(X, y, rho, b, groups=frame).value == pytest.approx(
+        clf.robust_loss_, rel=1e-9
+    )
+    for _ in range(30):
+        move = 0.02 * rng.standard_normal(X.shape[1])
+        assert objective(clf.coef_[0] + move, clf.intercept_[0]) >= value - 1e-8
+    if rho == 0.0:  # the mean over memberships
+        plain = RobustClassifier(0.0, l2=0.01, tol=1e-10).fit(X, y, b * full.sum(axis=1))
+        np.testing.assert_allclose(clf.coef_, plain.coef_, atol=1e-4)
+        np.testing.assert_allclose(clf.group_weights_, shares)
+
+
+def test_cross_validation_with_overlapping_groups(two_classes):
+    X, y = two_classes
+    member = np.random.default_rng(0).random((y.size, 2)) < 0.4
+    cv = RobustClassifierCV([0.0, 0.5], l2s=[1], cv=3, scoring="worst-group")
+    assert cv.fit(X, y, groups=member).group_weights_.size == 3

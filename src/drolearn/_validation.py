@@ -187,22 +187,54 @@ def as_weights(weights: ArrayLike, size: int, parameter: str = "sample_weight") 
     return b
 
 
-def as_groups(
-    groups: ArrayLike, n: int, parameter: str = "groups"
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The names of the groups in order, and the code of each row's group."""
+def as_groups(groups: Any, n: int, parameter: str = "groups") -> tuple[NDArray[Any], NDArray[Any]]:
+    """The names of the groups in order, and the membership of the rows.
+
+    One or several columns of names make disjoint groups: the membership is the number of each row's
+    group, and the name of a combination is a tuple.  A Boolean matrix makes groups that may
+    overlap: it is the membership, with one more column, "none", for rows in no group.
+    """
     given = np.asarray(groups)
-    if given.shape != (n,):
+    if given.ndim not in (1, 2) or given.shape[0] != n or given.size == 0:
         raise ValueError(
             f"The '{parameter}' parameter must name the group of each of the {n} rows. "
             f"Got an array of shape {given.shape} instead."
         )
-    if (given.dtype.kind == "f" and not np.isfinite(given).all()) or _has_missing(given):
-        raise ValueError(
-            f"The '{parameter}' parameter must not hold missing values or infinity: use a separate "
-            f"name for rows for which it is unknown."
-        )
-    return distinct(parameter, given)
+    if given.ndim == 2 and given.dtype == np.bool_:
+        names = np.empty(given.shape[1], dtype=object)
+        names[:] = list(getattr(groups, "columns", range(given.shape[1])))
+        alone = ~given.any(axis=1)
+        if alone.any():
+            given, names = np.column_stack([given, alone]), np.append(names, "none")
+        return names, given
+    columns = _columns(groups, given)
+    for column in columns:
+        not_finite = column.dtype.kind == "f" and not np.isfinite(column).all()
+        if not_finite or _has_missing(column):
+            raise ValueError(
+                f"The '{parameter}' parameter must not hold missing values or infinity: use a "
+                f"separate name for rows for which it is unknown."
+            )
+    if len(columns) == 1:
+        return distinct(parameter, columns[0])
+    found = [distinct(parameter, column) for column in columns]
+    combinations, codes = np.unique(
+        np.column_stack([code for _, code in found]), axis=0, return_inverse=True
+    )
+    names = np.empty(len(combinations), dtype=object)
+    names[:] = [
+        tuple(values[k] for (values, _), k in zip(found, row, strict=True)) for row in combinations
+    ]
+    return names, codes.ravel()
+
+
+def _columns(groups: Any, given: NDArray[Any]) -> list[NDArray[Any]]:
+    """The columns of names, each of its own type if they come from a data frame."""
+    if given.ndim == 1:
+        return [given]
+    if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
+        return [np.asarray(groups[name]) for name in groups.columns]
+    return list(given.T)
 
 
 def refuse_masked(parameter: str, values: Any) -> None:

@@ -284,9 +284,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         vars(self).pop("worst_case_weights_", None)
         if self.store_weights:
             self.worst_case_weights_ = solution.worst.weights
-        self.group_weights_ = None
-        if problem.groups is not None:
-            self.group_weights_ = np.bincount(problem.groups.of, solution.worst.weights)
+        self.group_weights_ = solution.group_weights
         self.history_ = solution.history
         self.status_, self.ending_ = solution.status, solution.ending
         self.solver_, self.converged_ = solution.solver, solution.converged
@@ -395,8 +393,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             Radius of the ball; None uses `rho_`, the radius of the fit. CVaR has no radius.
         sample_weight : array-like of shape (n_samples,), default=None
             Base weights of the rows; equal if None.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row. If given, the ball reweights groups instead of single rows.
+        groups : array-like of shape (n_samples,) or (n_samples, k), default=None
+            Groups of the rows, as in `fit`. The ball then reweights groups instead of single rows.
 
         Returns
         -------

@@ -1,12 +1,16 @@
 """Balls that change the weights of groups of rows instead of single rows.
 
 With L_g the weighted mean loss of group g, the robust loss is the worst case of the L_g with the
-weights of the groups as base weights.  Within a group, rows keep their relative weights.
+shares of the groups as base weights.  Within a group, rows keep their relative weights.
+
+Groups may overlap.  The share of a group is then proportional to the weight of its rows, and
+radius 0 is the mean over memberships: a row in two groups counts twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,36 +24,68 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Groups of rows.
+    """Groups of rows, disjoint (`of` and `inside`) or overlapping (`matrix`).
 
     Parameters
     ----------
-    of : array of shape (n,)
-        The group number of each row.
     shares : array of shape (number of groups,)
         The weight of each group; the sum is one.
-    inside : array of shape (n,)
+    of : array of shape (n,) or None
+        The group number of each row.
+    inside : array of shape (n,) or None
         The weight of each row within its group; the sum over each group is one.
+    matrix : sparse matrix of shape (number of groups, n) or None
+        The weight of each row within each group; every row of the matrix sums to one.
     """
 
-    of: NDArray[np.int64]
     shares: Array
-    inside: Array
+    of: NDArray[np.int64] | None = None
+    inside: Array | None = None
+    matrix: Any = None
 
     @staticmethod
-    def make(of: NDArray[np.int64], weights: Array | None) -> Groups:
-        """Make groups of rows with these weights; None for equal weights."""
-        share = np.full(of.size, 1.0 / of.size) if weights is None else weights / weights.sum()
-        shares = np.bincount(of, share).astype(np.float64)
+    def make(membership: NDArray[Any], weights: Array | None) -> Groups:
+        """Make groups of rows with these weights; None for equal weights.
+
+        `membership` is the group number of each row, or a Boolean matrix of rows × groups.
+        """
+        n = membership.shape[0]
+        share = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
+        if membership.ndim == 2:
+            return _overlapping(membership, share)
+        shares = np.bincount(membership, share).astype(np.float64)
         # The rows of a group of weight zero have weight zero.
         inside = np.where(share > 0.0, share, 0.0)
-        inside /= np.where(shares > 0.0, shares, 1.0)[of]
-        return Groups(of, shares, inside)
+        inside /= np.where(shares > 0.0, shares, 1.0)[membership]
+        return Groups(shares, membership, inside)
 
     def means(self, z: Array) -> Array:
         """The mean loss of each group."""
+        if self.of is None or self.inside is None:
+            return self.matrix @ z
         return np.bincount(self.of, self.inside * z, self.shares.size).astype(np.float64)
+
+    def rows(self, q: Array) -> Array:
+        """The weights of rows that correspond to weights q of groups."""
+        if self.of is None or self.inside is None:
+            return self.matrix.T @ q
+        return q[self.of] * self.inside
 
     def spread(self, worst: WorstCase) -> WorstCase:
         """The worst case of rows that corresponds to a worst case of groups."""
-        return replace(worst, weights=worst.weights[self.of] * self.inside)
+        return replace(worst, weights=self.rows(worst.weights))
+
+    def within(self, group: int) -> Array:
+        """The weights of all rows within one group; zero for rows of others."""
+        one = np.zeros(self.shares.size)
+        one[group] = 1.0
+        return self.rows(one)
+
+
+def _overlapping(membership: NDArray[np.bool_], share: Array) -> Groups:
+    from scipy.sparse import csr_array, diags_array  # imported when used: it is heavy
+
+    weighted = csr_array(membership.T * share)
+    totals = np.asarray(weighted.sum(axis=1)).ravel()
+    inverse = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0.0)
+    return Groups(totals / totals.sum(), matrix=csr_array(diags_array(inverse) @ weighted))

@@ -22,10 +22,14 @@ __all__ = [
     "duality_gap",
     "norm_bound",
     "optimal_zero_model",
+    "saddle_weights",
 ]
 
 Array = NDArray[np.float64]
 
+# The weight of equations against distances in `saddle_weights`, and the violation that is allowed.
+_STRICT = 1e5
+_BALANCED = 1e-6
 # If the zero model is optimal, a value below this share of its loss is not reached.
 _NEAR_ZERO_MODEL = 0.97
 
@@ -124,6 +128,41 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     zero = problem.evaluate(problem.scores(problem.zeros()))
     gradient_norm = float(abs(zero.slopes).max()) * ball.residual
     return ZeroModel(gradient_norm * norm_bound(problem, point), gradient_norm, zero)
+
+
+def saddle_weights(problem: Problem, point: Point, shares: Array) -> Array:
+    """The weights of groups at the saddle point that are closest to the base shares in χ².
+
+    `shares` are approximate weights of the saddle point.  They balance the gradients of the groups:
+    Σ q ∇L = −penalty v.  If several weights do so, have the same worst case and lie in the ball,
+    the result is the closest of them; otherwise it is `shares`.
+    """
+    from scipy.optimize import nnls  # imported when used: it is heavy
+
+    groups = problem.groups
+    if groups is None or problem.m > 1:
+        return shares
+    gradients, base = problem.group_gradients(point.at), groups.shares
+    losses = groups.means(point.at.losses)
+    used = base > 0.0
+    equations = np.vstack([gradients.T, losses, np.ones(base.size)])[:, used]
+    right = np.concatenate([-problem.penalty * point.v, [point.at.value, 1.0]])
+    size = np.maximum(abs(equations).max(axis=1), 1e-300)
+    equations, right = equations / size[:, None], right / size
+    root = np.sqrt(base[used])
+    matrix = np.vstack([_STRICT * equations, np.diag(1.0 / root)])
+    closest = np.zeros(base.size)
+    closest[used] = nnls(matrix, np.concatenate([_STRICT * right, root]))[0]
+    closest /= max(float(closest.sum()), 1e-300)
+
+    def violation(q: Array) -> float:
+        return float(np.linalg.norm(equations @ q[used] - right))
+
+    inside = problem.divergence.between(closest, base) <= problem.rho * (1.0 + 1e-9)
+    if problem.divergence.name == "cvar":
+        inside = problem.divergence.between(closest, base) == 0.0
+    balanced = violation(closest) <= max(2.0 * violation(shares), _BALANCED)
+    return closest if inside and balanced else shares
 
 
 def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:

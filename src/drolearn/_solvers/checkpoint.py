@@ -102,7 +102,10 @@ def _fingerprint(problem: Problem, settings: tuple[Any, ...], *arrays: Array) ->
     )  # fmt: skip
     content.update(repr((of_problem, settings)).encode())
     groups = problem.groups
-    data = (*arrays, problem.y, problem.weights, None if groups is None else groups.of)
+    membership = None
+    if groups is not None:
+        membership = groups.of if groups.matrix is None else groups.matrix.toarray()
+    data = (*arrays, problem.y, problem.weights, membership)
     parts = (problem.X.data, problem.X.indices, problem.X.indptr) if problem.sparse else None
     for array in (*data, *(parts or _row_blocks(problem.X))):
         if array is not None:

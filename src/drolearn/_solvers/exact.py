@@ -17,7 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -31,6 +31,7 @@ from drolearn._solvers.certificate import (
     can_certify_closely,
     duality_gap,
     optimal_zero_model,
+    saddle_weights,
 )
 from drolearn._solvers.directions import (
     ROBUST,
@@ -179,6 +180,7 @@ class _Solve(Run):
         # Of the stage `smoothed`: the best point, the largest lower bound, and ε.
         self.best: Point | None = None
         self.bound, self.epsilon = -math.inf, 0.0
+        self.dual: Evaluation | None = None  # whose weights prove the lower bound
         self.reported = -1  # the last step that was reported
         self.state: ExactState | None = None  # before the current iteration
         self.saved_at, self.save_seconds = time.monotonic(), 0.0
@@ -323,7 +325,8 @@ class _Solve(Run):
         if sharp.value < best.value:
             self.best = best = sharp
         gap = estimate if math.isnan(proved) else proved
-        self.bound = max(self.bound, sharp.value - gap)
+        if sharp.value - gap > self.bound:
+            self.bound, self.dual = sharp.value - gap, self.point.at
         return max(best.value - self.bound, 0.0)
 
     # -- between stages ----------------------------------------------------------------
@@ -373,6 +376,13 @@ class _Solve(Run):
             zero = point_at(problem, np.zeros_like(point.v), ROBUST, scores)
             if zero.value < point.value:
                 gap, point = max(gap - (point.value - zero.value), 0.0), zero
+        at = point.at
+        if problem.groups is not None and self.dual is not None and point is self.best:
+            # Where losses of groups are equal, all weights of these groups are worst-case weights;
+            # those of the saddle point also balance the gradients.
+            shares = saddle_weights(problem, point, self.dual.shares)
+            worst = replace(at.worst, weights=problem.groups.rows(shares))
+            at = replace(at, shares=shares, worst=worst)
         return Minimum(
             problem.to_model(point.v),
             point.value,
@@ -381,7 +391,7 @@ class _Solve(Run):
             steps,
             self.ending,
             self.direction,
-            point.at,
+            at,
         )
 
     # -- iterations --------------------------------------------------------------------

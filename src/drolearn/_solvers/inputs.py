@@ -101,6 +101,8 @@ def make_problem(
     if groups is not None:
         parts = Groups.make(groups, weights)
         parts = replace(parts, shares=without_dust(divergence, radius, parts.shares))
+        if parts.matrix is not None:  # rows in several groups count several times
+            weights = parts.rows(parts.shares)
     return Problem(
         X,
         labels,

@@ -351,10 +351,9 @@ class Problem:
         groups = self.groups
         if groups is None:
             raise RuntimeError("There are no groups.")
-        u = groups.inside * at.slopes
         return np.array(
             [
-                self.scaled_gradient(self.data_gradient(np.where(groups.of == g, u, 0.0)))
+                self.scaled_gradient(self.data_gradient(at.slopes, groups.within(g)))
                 for g in range(groups.shares.size)
             ]
         )

@@ -63,6 +63,9 @@ class Solution:
         Samples, CPU seconds, value, gradient norm and step size during the solve.
     state : State or None
         The final state of a stochastic solver.
+    group_weights : array of shape (number of groups,) or None
+        Worst-case weights of the groups, if there are groups.  Where their losses are equal, these
+        are the weights of the saddle point, which balance the gradients of the groups.
 
     Examples
     --------
@@ -83,6 +86,7 @@ class Solution:
     ending: Ending
     history: History = field(repr=False)
     state: State | None = field(default=None, repr=False)
+    group_weights: Array | None = field(default=None, repr=False)
 
     @property
     def coef(self) -> Array:
@@ -145,9 +149,11 @@ def solve(
         Whether to fit an intercept.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows; None for equal ones.
-    groups : array-like of shape (n,), default=None
-        Names of the groups of the rows.  The ball then reweights groups instead of rows; a ball
-        that holds all weights minimises the loss of the worst group.  Needs an exact solver.
+    groups : array-like of shape (n,) or (n, k), default=None
+        Names of the groups of the rows; with several columns of names, groups are the combinations
+        that occur.  A Boolean matrix has one column for each group, and groups may overlap.  The
+        ball then reweights groups instead of rows; a ball that holds all weights minimises the loss
+        of the worst group.  Needs an exact solver.
     solver : str or Solver, default="auto"
         "auto", "exact", "lbfgs", "newton", "gssg", "gssg-anchor", "pssg", "fsg" or "sgd", or an
         object with settings, such as ``GSSG(batch_size=128)``.
@@ -304,6 +310,9 @@ def run_next(
 def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Solution:
     relative_gap = minimum.gap / problem.loss_scale(minimum.value)
     norm, iterations, name = minimum.gradient_norm, minimum.iterations, minimum.direction
+    group_weights = None
+    if problem.groups is not None:
+        group_weights = problem.groups.shares if problem.plain else minimum.at.shares
     smaller = "a larger level" if isinstance(problem.divergence, CVaR) else "a smaller rho"
     return Solution(
         theta=minimum.theta,
@@ -316,6 +325,7 @@ def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Soluti
         passes=float(iterations),
         ending=minimum.ending,
         history=history,
+        group_weights=group_weights,
     )
 
 
