@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.preprocessing import StandardScaler
 
-from drolearn import Ending, solve, worst_case
+from drolearn import Ending, RobustClassifier, solve, worst_case
 from drolearn.loss import as_loss
 from tests.examples import labelled
 
@@ -68,3 +70,23 @@ def test_clipped_slopes_have_a_finite_conjugate(loss):
     assert np.isfinite(loss.conjugate(clipped, y)).all()
     finite = np.isfinite(loss.conjugate(u, y))
     np.testing.assert_array_equal(clipped[finite], u[finite])
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_digits])
+@pytest.mark.parametrize("rho", [0.0, 0.1])
+def test_the_gap_of_several_classes_is_close(load, rho):
+    X, y = load(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    clf = RobustClassifier(rho, max_iter=1000).fit(X, y)
+    assert clf.converged_
+    assert clf.gap_ <= 1e-6 * clf.objective_
+    better = RobustClassifier(rho, tol=1e-9, max_iter=5000).fit(X, y)
+    assert -1e-12 <= clf.objective_ - better.objective_ <= clf.gap_ + 1e-12
+
+
+def test_the_gap_of_several_classes_and_groups_is_close():
+    X, y = load_iris(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    clf = RobustClassifier(0.3).fit(X, y, groups=np.arange(y.size) % 4)
+    assert clf.converged_
+    assert clf.gap_ <= 1e-6 * clf.objective_

@@ -256,7 +256,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         if solution.ending is Ending.ZERO_MODEL:
             warnings.warn(solution.status, ZeroModelWarning, stacklevel=4)
         was_stopped = solution.ending is Ending.STOPPED
-        if self.tol is not None and not solution.converged and not was_stopped:
+        separable = solution.ending is Ending.SEPARABLE
+        if separable or not (self.tol is None or solution.converged or was_stopped):
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)
         return self
 

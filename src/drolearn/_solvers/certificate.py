@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ class ZeroModel(NamedTuple):
 
 def can_certify_closely(problem: Problem) -> bool:
     """Whether `duality_gap` can use the Hessian, which gives gaps close to the true one."""
-    return problem.d <= MAX_COLUMNS and problem.m == 1
+    return problem.size <= MAX_COLUMNS
 
 
 def duality_gap(problem: Problem, point: Point, tol: float, value: float | None = None) -> float:
@@ -96,21 +96,50 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     best = bound(at.slopes, delta, point.gradient * free)
     if best <= 0.1 * tol * problem.loss_scale(reached) or not can_certify_closely(problem):
         return best
-    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
-    hessian, _ = problem.gram(p * curvature)
+    hessian, slopes_after = _second_order(problem, at)
     hessian[np.diag_indices_from(hessian)] += penalty
     for ridge in (1e-12, 1e-9, 1e-6):
         # A larger ridge limits the step in directions without curvature.
         delta = solve_spd(hessian, point.gradient, ridge)
         if not float(np.linalg.norm(delta)) <= 1e3 * norm_bound(problem, point):
             continue
-        u = at.slopes - curvature * problem.scores(problem.to_model(delta))
-        u = problem.loss.clip_slopes(u, problem.y)
-        residual = problem.scaled_gradient(problem.data_gradient(p * u))
+        u = slopes_after(problem.scores(problem.to_model(delta)))
+        residual = problem.scaled_gradient(problem.data_gradient(u, p))
         best = min(best, bound(u, delta, residual + penalty * (point.v - delta)))
         if best <= tol * problem.loss_scale(reached):
             break
     return best
+
+
+def _second_order(problem: Problem, at: Evaluation) -> tuple[Array, Callable[[Array], Array]]:
+    """The Hessian of the weighted loss Σ p l, and l' − l'' f as a function of scores f.
+
+    The slopes are moved to where l* is finite.  For m classes with probabilities q, l'' is the
+    matrix diag(q) − q qᵀ of each row.
+    """
+    p, y, m = at.worst.weights, problem.y, problem.m
+    if m == 1:
+        curvature = problem.loss.bends(at.scores, y, problem.threads)
+        hessian, _ = problem.gram(p * curvature)
+        return hessian, lambda f: problem.loss.clip_slopes(at.slopes - curvature * f, y)
+    size, rows = problem.d + 1, np.arange(problem.n)
+    q = at.slopes.reshape(-1, m).copy()
+    q[rows, y.astype(np.int64)] += 1.0
+    hessian = np.empty((m, size, m, size))
+    for k in range(m):
+        hessian[k, :, k] = problem.gram(p * q[:, k] * (1.0 - q[:, k]))[0]
+        for other in range(k):
+            block = -problem.gram(p * q[:, k] * q[:, other])[0]
+            hessian[k, :, other], hessian[other, :, k] = block, block.T
+
+    def slopes_after(f: Array) -> Array:
+        f = f.reshape(-1, m)
+        moved = np.maximum(q * (1.0 - f + (q * f).sum(axis=1, keepdims=True)), 0.0)
+        moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
+        moved[rows, y.astype(np.int64)] -= 1.0
+        return moved.ravel()
+
+    return hessian.reshape(m * size, m * size), slopes_after
 
 
 def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:

@@ -17,6 +17,9 @@ class Ending(Enum):
         The tolerance was reached; for stochastic solvers, the last pass improved the value by less.
     ZERO_MODEL
         All coefficients are zero, which is proved to be the optimum for this ball.
+    SEPARABLE
+        The model separates the classes of all rows with a margin, and there is no penalty: the loss
+        tends to 0 as the coefficients grow, and there is no optimum.
     EXHAUSTED
         All passes were used before the tolerance was reached.
     ALL_PASSES
@@ -42,6 +45,7 @@ class Ending(Enum):
 
     CONVERGED = "converged"
     ZERO_MODEL = "zero model"
+    SEPARABLE = "separable"
     EXHAUSTED = "exhausted"
     ALL_PASSES = "all passes"
     UNCERTIFIED = "uncertified"
@@ -80,6 +84,9 @@ def describe_exact(
         Ending.CONVERGED: f"Converged in {iterations} iterations of {solver} ({known}).",
         Ending.ZERO_MODEL: f"The zero model is optimal for this ball: all coefficients are zero "
         f"({known}, after {iterations} iterations of {solver}). Use {smaller}.",
+        Ending.SEPARABLE: f"The classes are separable and l2 is 0: the loss tends to 0 as the "
+        f"coefficients grow, and there is no optimum. The result is the first model of {solver} "
+        f"that separates all rows with a margin, after {iterations} iterations. Use l2 > 0.",
         Ending.EXHAUSTED: f"Used all {iterations} iterations of {solver} ({known}): raise max_iter "
         f"or tol.",
         Ending.UNCERTIFIED: f"No further progress after {iterations} iterations of {solver}, but "

@@ -42,7 +42,7 @@ from drolearn._solvers.directions import (
     point_at,
 )
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.iterations import Iterates, Run
+from drolearn._solvers.iterations import Iterates, Run, can_separate, largest_loss
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
 
@@ -67,6 +67,8 @@ _FIRST_SMOOTHING = 0.3
 _LESS_SMOOTHING = 0.1
 # Endings that are neither asked for nor a lack of iterations.
 _BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
+# The logistic loss of a margin of 0.1.
+_SEPARATED = math.log1p(math.exp(-0.1))
 # Seconds between two saves, and how many times as long as the save itself that must be.
 _SAVE_EVERY = 1.0
 _SAVE_SHARE = 20.0
@@ -181,6 +183,7 @@ class _Solve(Run):
         self.best: Point | None = None
         self.bound, self.epsilon = -math.inf, 0.0
         self.dual: Evaluation | None = None  # whose weights prove the lower bound
+        self.separable = False  # whether the current model separates the classes
         self.reported = -1  # the last step that was reported
         self.state: ExactState | None = None  # before the current iteration
         self.saved_at, self.save_seconds = time.monotonic(), 0.0
@@ -346,7 +349,7 @@ class _Solve(Run):
 
     def certified(self) -> bool:
         """Whether no further stage is needed: the gap is small, or the zero model is optimal."""
-        if self.ending.asked_for or self.ending is Ending.UNCERTIFIED:
+        if self.ending.asked_for or self.ending in (Ending.UNCERTIFIED, Ending.SEPARABLE):
             return True
         if self.ending is Ending.CONVERGED:
             gap = self.known_gap()
@@ -403,11 +406,16 @@ class _Solve(Run):
             self.iterates.forget()
         self.resuming = self.keep_memory = False
         self.iterate(tol, limit, goal, lambda: self.report(goal))
+        if self.separable:
+            self.ending, self.gap = Ending.SEPARABLE, self.point.value  # the infimum is 0
 
     def report(self, goal: Goal) -> bool:
         """Call `watch` once for every step, and `save` from time to time; True to stop."""
         point, steps = self.point, self.iterates.steps
         new, self.reported = self.reported != steps, steps
+        if self.separates():
+            self.separable = True
+            return True
         if self.save is not None:
             self.state = self.snapshot()
         stop = False
@@ -423,6 +431,10 @@ class _Solve(Run):
                 self.saved_at = time.monotonic()
                 self.save_seconds = self.saved_at - began
         return stop
+
+    def separates(self) -> bool:
+        """Whether the model separates the classes of all rows with a margin, without a penalty."""
+        return can_separate(self.problem) and largest_loss(self.problem, self.point) <= _SEPARATED
 
     # -- checkpoints -------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from drolearn._solvers.directions import (
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.problem import Problem
 
-__all__ = ["NEAR_BASELINE", "Iterates", "Run"]
+__all__ = ["NEAR_BASELINE", "Iterates", "Run", "can_separate", "largest_loss"]
 
 Array = NDArray[np.float64]
 
@@ -117,6 +117,17 @@ class Run:
         self.ending = _iterate(
             self.problem, self.iterates, self.direction == "newton", goal, tol, limit, report
         )
+
+
+def can_separate(problem: Problem) -> bool:
+    """Whether the loss may tend to 0 without reaching it, as it does for separable classes."""
+    return problem.l2 == 0.0 and problem.loss.kind in ("logistic", "multinomial")
+
+
+def largest_loss(problem: Problem, point: Point) -> float:
+    """The largest loss of a row with positive weight."""
+    losses = point.at.losses
+    return float((losses if problem.weights is None else losses[problem.weights > 0.0]).max())
 
 
 def _iterate(

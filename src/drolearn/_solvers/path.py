@@ -25,7 +25,7 @@ from drolearn._solvers.directions import (
 )
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.exact import Minimum, minimise
-from drolearn._solvers.iterations import Iterates, Run
+from drolearn._solvers.iterations import Iterates, Run, can_separate
 from drolearn._solvers.problem import Problem
 
 __all__ = ["Path", "Start"]
@@ -61,7 +61,8 @@ class Path:
     @staticmethod
     def suits(problem: Problem) -> bool:
         """Whether forming a Hessian now and then is worth its cost."""
-        return can_newton(problem) and newton_cost(problem) <= _AFFORDABLE
+        cheap = can_newton(problem) and newton_cost(problem) <= _AFFORDABLE
+        return cheap and not can_separate(problem)
 
     def minimise(
         self, problem: Problem, ball: int, starts: list[Start], tol: float, max_iter: int

@@ -431,7 +431,7 @@ class Problem:
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.
 
-        For models with m = 1; the intercept comes last.
+        For one class of scores; the intercept comes last.
         """
         mean, scale, _ = self.columns
         root_scale, size = np.sqrt(scale), self.d + 1
