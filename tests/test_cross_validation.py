@@ -301,3 +301,19 @@ def test_fits_in_folds_that_do_not_converge_are_counted(two_classes):
     assert "Used all 1 iterations" in str(caught[1].message)  # the final fit
     assert len(caught) == 2
     assert caught[0].filename == __file__
+
+
+def test_the_mean_loss_chooses_a_ball_only_beyond_the_noise_of_the_folds(two_classes):
+    X, y = two_classes
+    for seed in range(6):
+        some = np.random.default_rng(seed).choice(y.size, 60, replace=False)
+        cv = RobustClassifierCV([0.0, 0.05], l2s=[1e-3, 1.0], cv=4, exclude_zero=False)
+        cv.fit(X[some], y[some])
+        mean = cv.scores_.mean(axis=0)
+        i, j = np.unravel_index(mean.argmax(), mean.shape)
+        plain = int(mean[0].argmax())
+        difference = cv.scores_[:, i, j] - cv.scores_[:, 0, plain]
+        noise = difference.std(ddof=1) / 2.0
+        expected = (i, j) if difference.mean() > noise else (0, plain)
+        assert (cv.rho_, cv.best_l2_) == (cv.rhos_[expected[0]], cv.l2s_[expected[1]])
+        assert cv.best_score_ == mean[expected]

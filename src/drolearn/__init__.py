@@ -18,8 +18,9 @@ from drolearn.divergence import (
 if TYPE_CHECKING:
     from drolearn._estimators.base import ZeroModelWarning
     from drolearn._estimators.classification import RobustClassifier
-    from drolearn._estimators.cross_validation import RobustClassifierCV, RobustRegressorCV
+    from drolearn._estimators.classifier_cv import RobustClassifierCV
     from drolearn._estimators.regression import RobustRegressor
+    from drolearn._estimators.regressor_cv import RobustRegressorCV
     from drolearn._solvers.descent import History
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
@@ -80,8 +81,8 @@ __version__ = "0.1.0"
 _LATER = {
     "ZeroModelWarning": "_estimators.base",
     "RobustClassifier": "_estimators.classification",
-    "RobustClassifierCV": "_estimators.cross_validation",
-    "RobustRegressorCV": "_estimators.cross_validation",
+    "RobustClassifierCV": "_estimators.classifier_cv",
+    "RobustRegressorCV": "_estimators.regressor_cv",
     "RobustRegressor": "_estimators.regression",
     "Constant": "_solvers.step_sizes",
     "Decay": "_solvers.step_sizes",

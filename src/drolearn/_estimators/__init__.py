@@ -2,8 +2,10 @@
 
 classification      RobustClassifier
 regression          RobustRegressor
-cross_validation    the same with the radius chosen by cross-validation
-path                fitting and scoring radii in folds, for both of these
+classifier_cv       RobustClassifierCV: radius and penalty chosen by cross-validation
+regressor_cv        RobustRegressorCV, likewise
+path                what both of these share: the grid, the choice, the plot
+folds               fitting and scoring all candidates on one fold
 base                what all estimators share
 callbacks           callbacks, where the installed scikit-learn has them
 """

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass, replace
-from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import check_scoring, get_scorer_names
+from sklearn.metrics import get_scorer_names
 from sklearn.model_selection import check_cv
 from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from drolearn._estimators.base import (
-    LARGEST_AUTO_PENALTY,
     RobustLinear,
     TrainingData,
     ZeroModelWarning,
 )
-from drolearn._inner.groups import Groups
-from drolearn._inner.worst_case import worst_case
-from drolearn._solvers.ending import Ending
-from drolearn._solvers.path import Path, Start
-from drolearn._solvers.problem import Problem
-from drolearn._solvers.solve import Solution, run, run_next
-from drolearn._solvers.solvers import Exact
-from drolearn._solvers.zero_model import smallest_ball
+from drolearn._estimators.folds import LOSS_SCORES, Ball, Rows, penalty_of, score_fold
 from drolearn._validation import as_generator, as_groups, as_radius
-from drolearn.divergence import CVaR, Divergence, as_divergence
+from drolearn.divergence import CVaR, as_divergence
 
 __all__ = ["RobustLinearCV"]
 
@@ -46,49 +35,6 @@ _RHOS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _LEVELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)
 # Multiples of 1/Σw: the reciprocals of C = 1e-4 … 1e4, the grid of LogisticRegressionCV.
 _L2S = tuple(np.logspace(4, -4, 10))
-# Scores that are not scikit-learn's: each is minus a loss, which `plot_path` shows.
-_LOSS_SCORES = {
-    "loss": "mean loss",
-    "worst-group": "loss of the worst group",
-    "worst-domain": "loss of the worst domain",
-    "robust": "robust loss",
-}
-# A model counts as the zero model if its scaled coefficients are below this share of typical ones.
-_ZERO = 1e-6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ball:
-    """A ball of the grid: a radius, or a level of CVaR."""
-
-    divergence: Divergence
-    rho: float | None
-
-    @property
-    def number(self) -> float:
-        """The radius, or the level."""
-        if isinstance(self.divergence, CVaR):
-            return self.divergence.level
-        return 0.0 if self.rho is None else self.rho
-
-
-class _Rows(NamedTuple):
-    """What describes the rows besides X and y: indices of groups and of domains."""
-
-    groups: Indices | None
-    domains: Indices | None
-
-    def select(self, chosen: Indices) -> _Rows:
-        """Return some of the rows."""
-        return _Rows(*(None if of is None else of[chosen] for of in self))
-
-
-class _Result(NamedTuple):
-    """A candidate on one fold."""
-
-    score: float
-    is_zero: bool
-    converged: bool
 
 
 class RobustLinearCV(RobustLinear):
@@ -99,7 +45,7 @@ class RobustLinearCV(RobustLinear):
         "levels": ["array-like", None],
         "l2s": ["array-like", None],
         "cv": ["cv_object"],
-        "scoring": [StrOptions(set(_LOSS_SCORES) | set(get_scorer_names())), callable],
+        "scoring": [StrOptions(set(LOSS_SCORES) | set(get_scorer_names())), callable],
         "scoring_rho": [Interval(Real, 0, None, closed="both")],
         "exclude_zero": ["boolean"],
         "path_tol": [Interval(Real, 0, 1, closed="neither")],
@@ -122,7 +68,7 @@ class RobustLinearCV(RobustLinear):
         self.l2s_ = _as_grid("l2s", _L2S if self.l2s is None else self.l2s)[::-1]
         if not np.isfinite(self.l2s_).all():
             raise ValueError("The 'l2s' parameter must hold finite numbers. Got inf instead.")
-        rows = _Rows(
+        rows = Rows(
             None if groups is None else as_groups(groups, n)[1],
             None if domains is None else as_groups(domains, n, "domains")[1],
         )
@@ -133,7 +79,7 @@ class RobustLinearCV(RobustLinear):
         context.call_on_fit_task_begin(**arguments)
         seeds = as_generator(self.random_state).integers(2**31 - 1, size=len(folds))
         jobs = (
-            delayed(_score_fold)(self._fold_model(int(seed)), self, balls, data, rows, fold)
+            delayed(score_fold)(self._fold_model(int(seed)), self, balls, data, rows, fold)
             for seed, fold in zip(seeds, folds, strict=True)
         )
         results = []
@@ -149,7 +95,7 @@ class RobustLinearCV(RobustLinear):
         self.best_l2_ = float(self.l2s_[penalty])
         refit = context.subcontext(task_name="refit")
         refit.call_on_fit_task_begin(**arguments)
-        l2 = _penalty(data, self.best_l2_)
+        l2 = penalty_of(data, self.best_l2_)
         self._fit(data, groups, balls[ball].rho, balls[ball].divergence, l2, context=refit)
         refit.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
@@ -157,7 +103,7 @@ class RobustLinearCV(RobustLinear):
 
     # -- the grid and the folds ------------------------------------------------------------
 
-    def _balls(self) -> list[_Ball]:
+    def _balls(self) -> list[Ball]:
         """Return the balls from the smallest to the largest; sets `rhos_` or `levels_`."""
         divergence = as_divergence(self.divergence)
         given, other = ("levels", "rhos") if isinstance(divergence, CVaR) else ("rhos", "levels")
@@ -172,11 +118,11 @@ class RobustLinearCV(RobustLinear):
         if isinstance(divergence, CVaR):
             levels = _as_grid("levels", _LEVELS if self.levels is None else self.levels)[::-1]
             self.levels_ = levels
-            return [_Ball(CVaR(level), None) for level in levels.tolist()]
+            return [Ball(CVaR(level), None) for level in levels.tolist()]
         self.rhos_ = _as_grid("rhos", _RHOS if self.rhos is None else self.rhos)
-        return [_Ball(divergence, rho) for rho in self.rhos_.tolist()]
+        return [Ball(divergence, rho) for rho in self.rhos_.tolist()]
 
-    def _check_scoring(self, rows: _Rows) -> None:
+    def _check_scoring(self, rows: Rows) -> None:
         for scoring, parameter, given in (
             ("worst-group", "groups", rows.groups),
             ("worst-domain", "domains", rows.domains),
@@ -216,10 +162,11 @@ class RobustLinearCV(RobustLinear):
 
     # -- the choice ------------------------------------------------------------------------
 
-    def _best_candidate(self, balls: list[_Ball]) -> tuple[int, int]:
+    def _best_candidate(self, balls: list[Ball]) -> tuple[int, int]:
         """Return the indices of the best ball and penalty; sets `best_score_`, `cv_results_`.
 
         Of equally good candidates it is the one with the largest ball, then the largest penalty.
+        With scoring="loss" it is plain unless a ball is better beyond the noise of the folds.
         """
         mean = self.scores_.mean(axis=0)
         if not np.isfinite(mean).all():
@@ -231,6 +178,14 @@ class RobustLinearCV(RobustLinear):
         is_zero = np.asarray(self.zero_models_.any(axis=0))
         allowed = ~is_zero if self.exclude_zero and not is_zero.all() else np.ones_like(is_zero)
         best = _argmax(np.where(allowed, mean, -math.inf))
+        is_plain = balls[0].number == (1.0 if isinstance(balls[0].divergence, CVaR) else 0.0)
+        if (
+            is_plain
+            and allowed[0].any()
+            and isinstance(self.scoring, str)
+            and self.scoring == "loss"
+        ):
+            best = self._plain_unless_better(best, np.where(allowed[0], mean[0], -math.inf))
         best_of_all = _argmax(mean)
         if is_zero[best_of_all] and not allowed[best_of_all]:
             learning = [ball for ball, zero in zip(balls, is_zero, strict=True) if not zero.all()]
@@ -256,7 +211,18 @@ class RobustLinearCV(RobustLinear):
         }
         return best
 
-    def _describe(self, ball: _Ball, penalty: Any) -> str:
+    def _plain_unless_better(self, best: tuple[int, int], plain: Array) -> tuple[int, int]:
+        """Return the best plain candidate unless another is better by a standard error.
+
+        Rows of the folds are not shifted, so the plain loss is the right one for them: without
+        this rule, the best of many candidates is too often the best by chance.
+        """
+        candidate = 0, int(np.argmax(plain))
+        difference = self.scores_[:, best[0], best[1]] - self.scores_[:, 0, candidate[1]]
+        better = float(difference.mean()) > float(_standard_error(difference))
+        return best if better else candidate
+
+    def _describe(self, ball: Ball, penalty: Any) -> str:
         name = "level" if isinstance(ball.divergence, CVaR) else "rho"
         return f"{name} = {ball.number:g}, l2 = {self.l2s_[penalty]:g}/Σw"
 
@@ -299,7 +265,7 @@ class RobustLinearCV(RobustLinear):
 
         if ax is None:
             ax = plt.subplots(layout="constrained")[1]
-        is_loss = isinstance(self.scoring, str) and self.scoring in _LOSS_SCORES
+        is_loss = isinstance(self.scoring, str) and self.scoring in LOSS_SCORES
         scores = -self.scores_ if is_loss else self.scores_
         mean, error = scores.mean(axis=0), _standard_error(scores)
         name, balls = ("level of CVaR", getattr(self, "levels_", None))
@@ -322,7 +288,7 @@ class RobustLinearCV(RobustLinear):
         ax.axvline(place[best], linestyle=":", color="black", label=f"chosen: {balls[best]:g}")
         ax.set_xticks(place, [f"{ball:g}" for ball in balls])
         label = self.scoring if isinstance(self.scoring, str) else "score"
-        ax.set(xlabel=name, ylabel=_LOSS_SCORES.get(label, label))
+        ax.set(xlabel=name, ylabel=LOSS_SCORES.get(label, label))
         ax.legend(frameon=False, fontsize="small")
         return ax
 
@@ -347,166 +313,3 @@ def _standard_error(scores: Array) -> Array:
     if folds == 1:
         return np.zeros(scores.shape[1:])
     return scores.std(axis=0, ddof=1) / math.sqrt(folds)
-
-
-def _penalty(data: TrainingData, multiple: float, rows: Any = slice(None)) -> float:
-    """A multiple of 1/Σw over some rows."""
-    return min(multiple * data.penalty("auto", rows), LARGEST_AUTO_PENALTY)
-
-
-# -- one fold ------------------------------------------------------------------------------
-
-
-def _score_fold(
-    model: RobustLinear,
-    path: RobustLinearCV,
-    balls: list[_Ball],
-    data: TrainingData,
-    rows: _Rows,
-    fold: tuple[Indices, Indices],
-) -> list[list[_Result]]:
-    """Fit and score all candidates on one fold.
-
-    Penalties decrease and radii increase, and each fit starts from the model of its neighbour.
-    """
-    train, test = fold
-    _check_fold(model, path, data, train, test)
-    part, validation = data.select(train), data.select(test)
-    if is_classifier(model):
-        model.classes_ = path.classes_  # type: ignore[attr-defined]
-    model.n_features_in_ = data.X.shape[1]  # type: ignore[attr-defined]
-    groups = None if rows.groups is None else rows.groups[train]
-    solver = _FoldSolver(model, part, groups)
-    results: list[list[_Result]] = [[] for _ in balls]
-    previous: list[Start | None] = [None] * len(balls)  # the models of the last penalty
-    for multiple in path.l2s_:
-        l2 = _penalty(data, float(multiple), train)
-        solution: Solution | None = None
-        start: Start | None = None
-        for k, ball in enumerate(balls):
-            problem = solver.problem(ball, l2)
-            # A zero model that is optimal for a ball is optimal for every larger one.
-            if solution is None or solution.ending is not Ending.ZERO_MODEL:
-                neighbours = [one for one in (start, previous[k]) if one is not None]
-                solution, start = solver.solve(problem, k, neighbours)
-            previous[k] = start
-            score = _score(model, path, problem, solution, validation, rows.select(test))
-            is_zero = _is_zero(problem, solution, path.path_tol)
-            results[k].append(_Result(score, is_zero, solution.converged))
-    return results
-
-
-class _FoldSolver:
-    """Fits all candidates on the training rows of one fold."""
-
-    def __init__(self, model: RobustLinear, data: TrainingData, groups: Indices | None) -> None:
-        self.model, self.data, self.groups = model, data, groups
-        self.path = Path()
-        self.first: Problem | None = None
-        self.zero_radius = cache(lambda: None if self.first is None else smallest_ball(self.first))
-
-    def problem(self, ball: _Ball, l2: float) -> Problem:
-        """Make a problem that shares with all others what depends on the rows only."""
-        problem = self.model._problem(self.data, self.groups, ball.rho, ball.divergence, l2)
-        if self.first is None:
-            self.first = problem
-        return replace(problem, measured=self.first.columns, zero_radius=self.zero_radius)
-
-    def solve(self, problem: Problem, ball: int, starts: list[Start]) -> tuple[Solution, Start]:
-        """Fit one candidate from one of some models; return also where the next may start."""
-        model = self.model
-        exact = isinstance(model.solver, Exact) or model.solver in ("auto", "exact")
-        if exact and model.tol is not None and Path.suits(problem):
-            solution, start = run_next(
-                self.path, problem, ball, starts, max_iter=model.max_iter, tol=model.tol
-            )
-        else:
-            solution = run(
-                problem,
-                starts[0].theta if starts else problem.zeros(),
-                solver=model.solver,
-                max_iter=model.max_iter,
-                tol=model.tol,
-                random_state=model.random_state,
-                watch=None,
-            )
-            start = Start(solution.theta)
-        if solution.ending is Ending.INTERRUPTED:
-            raise KeyboardInterrupt
-        return solution, start
-
-
-def _check_fold(
-    model: RobustLinear, path: RobustLinearCV, data: TrainingData, train: Indices, test: Indices
-) -> None:
-    missing = np.setdiff1d(data.y, data.y[train]) if is_classifier(model) else np.empty(0)
-    if missing.size:
-        raise ValueError(
-            f"The 'cv' parameter of {type(path).__name__} must leave every class some rows to "
-            f"train on. Got a fold that trains without {missing[0]!r}: use fewer folds, or drop "
-            f"this class."
-        )
-    if data.weights is not None:
-        for rows, use in ((train, "train"), (test, "test")):
-            if not data.weights[rows].any():
-                raise ValueError(
-                    f"The 'cv' parameter of {type(path).__name__} must leave every fold some rows "
-                    f"of positive weight to {use} on. Got a fold without any: use another split."
-                )
-
-
-def _is_zero(problem: Problem, solution: Solution, tol: float) -> bool:
-    """Whether a model is the zero model, or cannot be told from it within the tolerance."""
-    if solution.ending is Ending.ZERO_MODEL:
-        return True
-    v = problem.from_model(solution.theta).reshape(problem.m, -1)[:, :-1]
-    if float(abs(v).max(initial=0.0)) <= _ZERO * problem.typical_norm:
-        return True
-    if problem.plain or problem.loss.of == "residual" or problem.groups is not None:
-        return False
-    # At the zero model all losses are equal, and the robust loss is the mean loss.
-    return solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss
-
-
-def _score(
-    model: RobustLinear,
-    path: RobustLinearCV,
-    problem: Problem,
-    solution: Solution,
-    data: TrainingData,
-    rows: _Rows,
-) -> float:
-    """Score a model on the validation rows."""
-    scoring = path.scoring
-    if not (isinstance(scoring, str) and scoring in _LOSS_SCORES):
-        model._set_attributes(problem, solution, data.X.dtype)
-        return _score_by_scorer(model, path, data)
-    theta = solution.theta
-    scores = safe_sparse_dot(data.X, theta[:, :-1].T, dense_output=True) + theta[:, -1]
-    scores = np.ascontiguousarray(scores, dtype=np.float64).ravel()
-    losses = problem.loss.of_scores(scores, data.targets)[0]
-    if scoring == "robust":
-        divergence = as_divergence(path.divergence)
-        rho = None if isinstance(divergence, CVaR) else path.scoring_rho
-        return -worst_case(losses, rho, divergence, data.weights).value
-    parts = {"worst-group": rows.groups, "worst-domain": rows.domains}.get(scoring)
-    # The mean loss is that of the worst group if all rows are in one group.
-    one_part = np.zeros(losses.size, dtype=np.int64)
-    found = Groups.make(one_part if parts is None else parts, data.weights)
-    return -float(found.means(losses)[found.shares > 0.0].max())
-
-
-def _score_by_scorer(model: RobustLinear, path: RobustLinearCV, data: TrainingData) -> float:
-    """Score a model with a scorer of scikit-learn."""
-    scoring, weights = path.scoring, data.weights
-    optional = {} if weights is None or callable(scoring) else {"sample_weight": weights}
-    scorer: Any = check_scoring(model, scoring)
-    try:
-        return float(scorer(model, data.X, data.y, **optional))
-    except TypeError as error:
-        if optional and "sample_weight" in str(error):
-            raise ValueError(
-                f"The 'scoring' parameter of {type(path).__name__} must take sample weights "
-                f"when they are passed to fit. Got {scoring!r} instead."
-            ) from error
-        raise

@@ -156,7 +156,8 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
         return None
     zero = problem.evaluate(problem.scores(problem.zeros()))
     gradient_norm = float(abs(zero.slopes).max()) * ball.residual
-    return ZeroModel(gradient_norm * norm_bound(problem, point), gradient_norm, zero)
+    gap = gradient_norm * norm_bound(problem, point)
+    return ZeroModel(gap, gradient_norm, zero) if gap <= 1e-6 * zero.value else None
 
 
 def saddle_weights(problem: Problem, point: Point, shares: Array) -> Array:

@@ -138,24 +138,29 @@ def minimise(
     max_iter: int,
     watch: Watch,
     save: Callable[[ExactState], None] | None = None,
+    certify: bool = True,
 ) -> Minimum:
     """Minimise the robust loss to a relative gap of about `tol`.
 
     `direction` is "newton", "lbfgs", or "exact": L-BFGS, then Newton's method where the Hessian is
     small.  `start` is a model, or a state that `save` was called with.
     `watch(iteration, v, value, gradient_norm)` is called at every step and returns True to stop; v
-    are scaled coordinates.  Ctrl-C also stops, with the best point so far.
+    are scaled coordinates.  Ctrl-C also stops, with the best point so far.  Without `certify`, an
+    estimated gap suffices where the robust loss is smooth.
 
     BLAS uses one thread: its matrices are small here, and `Problem.gram` uses threads itself.
     """
     with single_threaded_blas():
-        return _Solve(problem, direction, tol, max_iter, watch, save).run(start)
+        solve = _Solve(problem, direction, tol, max_iter, watch, save)
+        solve.certify = certify
+        return solve.run(start)
 
 
 class _Solve(Run):
     """One solve: the current iterates, and the stages."""
 
     v_start: Array
+    certify = True
 
     def __init__(
         self,
@@ -352,6 +357,10 @@ class _Solve(Run):
         if self.ending.asked_for or self.ending in (Ending.UNCERTIFIED, Ending.SEPARABLE):
             return True
         if self.ending is Ending.CONVERGED:
+            smooth = self.problem.divergence.strictly_convex and not self.near_corner
+            if smooth and not self.certify:
+                self.gap = math.nan
+                return True
             gap = self.known_gap()
             if not gap > self.allowed:
                 return not math.isnan(gap)

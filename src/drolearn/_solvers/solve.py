@@ -224,10 +224,12 @@ def run(
     tol: float | None,
     random_state: Any,
     watch: Watch | None,
+    certify: bool = True,
 ) -> Solution:
     """`solve` for a `Problem`.
 
-    `watch` is called with the history and a function that returns the current model.
+    `watch` is called with the history and a function that returns the current model.  Without
+    `certify`, exact solvers may stop at an estimated gap.
     """
     began = time.process_time()
     chosen = as_solver(solver)
@@ -247,7 +249,7 @@ def run(
         raise ValueError(missing)
     if isinstance(chosen, Stochastic):
         return _solve_by_draws(problem, chosen, theta, max_iter, tol, random_state, watch)
-    return _solve_exactly(problem, chosen, theta, max_iter, tol, watch, began)
+    return _solve_exactly(problem, chosen, theta, max_iter, tol, watch, began, certify)
 
 
 def warn_of_all_weights(problem: Problem, stacklevel: int) -> None:
@@ -271,6 +273,7 @@ def _solve_exactly(
     tol: float | None,
     watch: Watch | None,
     began: float,
+    certify: bool,
 ) -> Solution:
     accuracy = tol or 1e-14
     checkpoint = ExactCheckpoint(problem, solver, theta, accuracy)
@@ -290,6 +293,7 @@ def _solve_exactly(
         max_iter=math.ceil(max_iter),
         watch=report,
         save=None if checkpoint.file is None else checkpoint.save,
+        certify=certify,
     )
     return _as_solution(problem, minimum, history)
 

@@ -31,11 +31,15 @@ __all__ = ["SmallestBall", "least_moved_mass", "smallest_ball"]
 
 Array = NDArray[np.float64]
 
-_STEPS = 60
+_STEPS = 200
 _CG_STEPS = 500
-# The norm of Σ p a, in scaled coordinates, at which to stop, and that counts as zero.
+# The norm of Σ p a, in scaled coordinates, at which to stop.
 _BALANCED = 1e-10
-_ALMOST_BALANCED = 1e-8
+# The norm that counts as zero if rounding errors prevent that.  If φ(0) is infinite and there are
+# no weights, the dual value grows without end, but slowly, and the norm tends to zero.
+_ALMOST_BALANCED = 1e-5
+_ALMOST_BALANCED_POSITIVE = 1e-9
+_STEPS_POSITIVE = 60
 # Below this rise of the dual value, its rounding errors hide whether a step is good.
 _ROUNDING = 1e-12
 
@@ -72,7 +76,8 @@ def smallest_ball(problem: Problem) -> SmallestBall:
     at = _evaluate(problem, b, point)
     # No weights have a larger divergence; a dual value above it proves that there are none.
     largest = problem.divergence.maximum(float(b[b > 0.0].min()))
-    for _ in range(_STEPS):
+    positive = math.isinf(problem.divergence.phi_zero)
+    for _ in range(_STEPS_POSITIVE if positive else _STEPS):
         if at.value > largest * (1.0 + 1e-9):
             return SmallestBall(math.inf, at.p, math.inf)
         if float(np.linalg.norm(at.gradient)) <= _BALANCED:
@@ -90,8 +95,8 @@ def smallest_ball(problem: Problem) -> SmallestBall:
             break
         point, at = point + length * step, new
     residual, total = float(np.linalg.norm(at.gradient[:-1])), float(at.p.sum())
-    if not (total > 0.0 and residual <= _ALMOST_BALANCED):
-        # If φ(0) is infinite, the dual value grows without end, but slowly.
+    enough = _ALMOST_BALANCED_POSITIVE if positive else _ALMOST_BALANCED
+    if not (total > 0.0 and residual <= enough):
         return SmallestBall(math.inf, at.p, math.inf)
     p = at.p / total
     return SmallestBall(problem.divergence.between(p, b), p, residual)

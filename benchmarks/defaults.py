@@ -1,0 +1,186 @@
+"""Default settings against scikit-learn's, on all classification data: docs/defaults.md.
+
+python -m benchmarks.defaults             # ten splits of every data set; takes hours
+python -m benchmarks.defaults --splits 2  # fewer
+python -m benchmarks.defaults --report    # only write the page
+
+Splits that are in results/defaults.json already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, softmax
+from sklearn import datasets as bundled
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from threadpoolctl import threadpool_limits
+
+from benchmarks import datasets
+from benchmarks.defaults_page import page
+from benchmarks.machine import DOCS, RESULTS, describe
+from drolearn import RobustClassifier, RobustClassifierCV, log_losses, rho_max, worst_case
+
+MODELS = ("plain", "plain, CV", "temperature", "robust", "robust, CV")
+_BUNDLED: dict[str, Callable[..., Any]] = {
+    "breast_cancer": bundled.load_breast_cancer,
+    "digits": bundled.load_digits,
+    "iris": bundled.load_iris,
+    "wine": bundled.load_wine,
+}
+_MOST_ROWS = 50_000
+
+
+def classification_sets() -> list[str]:
+    """Return the names of all data sets with classes, small ones first."""
+    sizes = {}
+    for name in datasets.names():
+        with np.load(datasets.path(name)) as stored:
+            if stored["y"].dtype.kind == "i":
+                sizes[name] = stored["data"].size if "data" in stored else stored["X"].size
+    return [*_BUNDLED, *sorted(sizes, key=lambda name: sizes[name])]
+
+
+def load(name: str) -> tuple[Any, np.ndarray]:
+    """Return X and y, at most 50,000 rows drawn at random."""
+    if name in _BUNDLED:
+        return _BUNDLED[name](return_X_y=True)
+    X, y = datasets.load(name)
+    if y.size > _MOST_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(y.size, _MOST_ROWS, replace=False))
+        X, y = X[rows], y[rows]
+    return X, y
+
+
+class Temperature:
+    """Plain scores times one number, chosen for the robust loss (ρ = 0.1) of the training rows."""
+
+    def fit(self, X: Any, y: np.ndarray) -> Temperature:
+        """Fit LogisticRegression(), then the number."""
+        self.model = LogisticRegression(max_iter=1000).fit(X, y)
+
+        def robust_loss(log_factor: float) -> float:
+            self.factor = np.exp(log_factor)
+            return worst_case(log_losses(self.predict_proba(X), y, self.model.classes_), 0.1).value
+
+        best: Any = minimize_scalar(robust_loss, bounds=(-5, 2))
+        self.factor = float(np.exp(best.x))
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the classes, which are those of the plain model."""
+        return self.model.predict(X)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probabilities of the scaled scores."""
+        scores = self.factor * self.model.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return softmax(scores, axis=1)
+
+
+def models() -> dict[str, Any]:
+    """Return the models; more iterations than scikit-learn's default 100, so that all converge."""
+    search: dict[str, Any] = {"scoring": "neg_log_loss", "max_iter": 1000, "l1_ratios": (0,)}
+    search["use_legacy_attributes"] = False
+    return {
+        "plain": LogisticRegression(max_iter=1000),
+        "plain, CV": LogisticRegressionCV(**search),
+        "temperature": Temperature(),
+        "robust": RobustClassifier(),
+        "robust, CV": RobustClassifierCV(),
+    }
+
+
+def one_split(name: str, seed: int) -> list[dict[str, Any]]:
+    """Fit all models on three quarters of the rows; return losses and errors on the others."""
+    X, y = load(name)
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, test_size=0.25, random_state=seed, stratify=y
+    )
+    scaler = MaxAbsScaler() if sp.issparse(X) else StandardScaler()
+    X_train, X_test = scaler.fit_transform(X_train), scaler.transform(X_test)
+    rows = []
+    for label, model in models().items():
+        began = time.process_time()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X_train, y_train)
+        proba = model.predict_proba(X_test).astype(np.float64)
+        classes = getattr(model, "model", model).classes_
+        rows.append(
+            {
+                "data": name,
+                "seed": seed,
+                "model": label,
+                "loss": float(log_losses(proba, y_test, classes).mean()),
+                "error": 100.0 * float((model.predict(X_test) != y_test).mean()),
+                "rho": float(getattr(model, "rho_", 0.0)),
+                "l2": float(getattr(model, "best_l2_", 1.0)),
+                "warnings": sorted({type(one.message).__name__ for one in caught}),
+                "seconds": time.process_time() - began,
+            }
+        )
+    return rows
+
+
+def measure(splits: int, only: list[str]) -> None:
+    """Run what is missing, and save after every split."""
+    file = RESULTS / "defaults.json"
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    done = {(row["data"], row["seed"]) for row in rows}
+    for seed in range(splits):
+        for name in only or classification_sets():
+            if (name, seed) in done:
+                continue
+            with threadpool_limits(1):
+                rows += one_split(name, seed)
+            latest = {row["model"]: row for row in rows[-len(MODELS) :]}
+            print(
+                f"{name:28s} {seed}",
+                *(f"{m}: {r['loss']:.4f} {r['seconds']:.1f}s" for m, r in latest.items()),
+                sep="  ",
+                flush=True,
+            )
+            text = json.dumps({"machine": describe(), "rows": rows}, indent=0, ensure_ascii=False)
+            file.write_text(text + "\n", encoding="utf-8")
+
+
+def radii() -> None:
+    """Measure the radius from which on the zero model is optimal; results/zero_models.json."""
+    found = {}
+    for name in classification_sets():
+        X, y = load(name)
+        if X.shape[1] <= 2000 and np.unique(y).size == 2:
+            X = (MaxAbsScaler() if sp.issparse(X) else StandardScaler()).fit_transform(X)
+            found[name] = {each: rho_max(X, y, each) for each in ("chi2", "kl")}
+            print(name, found[name], flush=True)
+    text = json.dumps({"machine": describe(), "radii": found}, indent=1)
+    (RESULTS / "zero_models.json").write_text(text + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--report", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.report:
+        radii()
+        measure(arguments.splits, arguments.only)
+    (DOCS / "defaults.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

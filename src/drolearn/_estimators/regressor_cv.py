@@ -1,0 +1,269 @@
+"""`RobustRegressorCV`: cross-validation of radius and penalty."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
+
+from drolearn._estimators.path import RobustLinearCV
+from drolearn._estimators.regression import RobustRegressor
+from drolearn._solvers.solvers import Solver
+from drolearn.divergence import Divergence
+from drolearn.loss import Loss
+
+__all__ = ["RobustRegressorCV"]
+
+
+class RobustRegressorCV(RobustLinearCV, RobustRegressor):
+    """Robust linear regression with radius and penalty chosen by cross-validation.
+
+    It guards against shifts of the population, not against outliers, to which the ball gives even
+    more weight: use loss="huber" where outliers are errors. It minimises R(w, c) + l2/2 ‖w‖², where
+    the robust loss R is the largest weighted mean loss over all weights within a φ-divergence ball
+    of radius ρ around the sample weights. After cross-validation, it is fitted with the best
+    radius and penalty on all rows.
+
+    Parameters
+    ----------
+    rhos : array-like of float, default=None
+        Radii ρ to try, of at least 0; ``math.inf`` is allowed. None tries 0, 0.003, 0.01, 0.03,
+        0.1, 0.3 and 1. ρ = 0 is the plain weighted mean. In every fold, each fit starts from the
+        model of the previous radius.
+    l2s : array-like of float, default=None
+        Penalties to try, as multiples of 1/Σw, where w are the weights of the rows of each fit:
+        the multiple k is ``Ridge(alpha=k)``. None tries ten multiples from 1e4 to 1e-4.
+    levels : array-like of float, default=None
+        Levels of CVaR to try, for divergence="cvar" only, which has no radius. None tries 1, 0.9,
+        0.7, 0.5, 0.3, 0.2 and 0.1.
+    cv : int, cross-validation splitter or iterable, default=None
+        Folds as in scikit-learn; None makes five folds.
+    scoring : str or callable, default="loss"
+        Score of a model on the validation rows: "loss" is minus the mean loss, "worst-group" and
+        "worst-domain" are minus the mean loss of the worst group or domain passed to `fit`,
+        "robust" is minus the robust loss at radius `scoring_rho` (for CVaR, at its own level), and
+        other names and callables are scorers of scikit-learn. The candidate with the largest mean
+        score is chosen; with "loss", a ball is chosen only if it is better than the plain loss by
+        more than a standard error of the difference over the folds.
+    scoring_rho : float, default=0.1
+        Radius for scoring="robust".
+    exclude_zero : bool, default=True
+        Whether candidates whose model is zero in some fold are excluded. A zero model ignores X;
+        large balls lead to it on noisy data. A warning says if it had the best score. If all
+        models are zero, the best of them is chosen.
+    path_tol : float, default=1e-4
+        Relative accuracy of the fits in folds, as `tol` is for the final fit.
+    divergence : str or Divergence, default="chi2"
+        Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
+        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    loss : {"squared", "huber"} or Loss, default="squared"
+        Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
+        linear beyond. Use `Loss.huber` for other widths.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    solver : str or Solver, default="auto"
+        Name of a solver, or an object with settings such as ``GSSG(batch_size=128)``. "exact",
+        "lbfgs" and "newton" compute a duality gap. "gssg", "gssg-anchor", "pssg" and "sgd" take
+        gradient steps on drawn rows, and "fsg" on all rows, without a gap. "auto" chooses the
+        solver that is expected to be fastest: an exact one unless there are many rows and `tol` is
+        large.
+    max_iter : float, default=100
+        Maximum number of passes over the data, for every solver. N rows drawn, or one gradient of
+        all rows, count as one pass.
+    tol : float or None, default=1e-6
+        Relative accuracy of the objective for exact solvers. Stochastic solvers do not bound the
+        distance to the optimum; they stop when a pass over the data improves the objective by less
+        than that. None makes all passes.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of stochastic solvers; every fold has its own, derived from it. The same seed gives the
+        same model to the bit, for any number of threads.
+    warm_start : bool, default=False
+        Whether the final fit starts from the previous model if its shape matches, instead of zeros.
+    store_weights : bool, default=False
+        Whether to keep `worst_case_weights_`, one number for each training row.
+    n_jobs : int or None, default=None
+        Number of folds that joblib fits in parallel, and number of threads of the final fit; -1
+        uses all processors.
+    verbose : int, default=0
+        If positive, print the progress of the final fit. For a progress bar, use
+        ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
+
+    Attributes
+    ----------
+    rho_ : float
+        Radius with the best mean score; the largest of them if several are equally good. 0 for
+        CVaR, which has none.
+    divergence_ : Divergence
+        Divergence of the final fit; for CVaR, with the level that was chosen.
+    best_l2_ : float
+        Chosen penalty, as a multiple of 1/Σw; the largest of them if several are equally good.
+    best_score_ : float
+        Mean score of the choice.
+    rhos_ : ndarray of shape (n_rhos,)
+        Radii in increasing order; not for CVaR.
+    levels_ : ndarray of shape (n_levels,)
+        Levels in decreasing order; only for CVaR.
+    l2s_ : ndarray of shape (n_l2s,)
+        Penalties in decreasing order, as multiples of 1/Σw.
+    scores_ : ndarray of shape (n_folds, n_rhos, n_l2s)
+        Scores on the validation rows; larger is better.
+    zero_models_ : ndarray of shape (n_folds, n_rhos, n_l2s), bool
+        Whether the model is zero, or cannot be told from zero within `path_tol`.
+    cv_results_ : dict of ndarrays
+        A table with one entry for each candidate, for ``pandas.DataFrame(clf.cv_results_)``: rho
+        (or level), l2, mean_score, standard_error, zero_model, chosen.
+    coef_ : ndarray of shape (n_features,)
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    l2_ : float
+        Penalty of the final fit, `best_l2_`/Σw.
+    robust_loss_ : float
+        Robust loss R on the training data, without the penalty.
+    objective_ : float
+        Robust loss plus penalty.
+    worst_case_weights_ : ndarray of shape (n_samples,)
+        Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
+        computes them too; where losses are equal, several weights are worst.
+    groups_ : ndarray of shape (n_groups,) or None
+        Names of the groups, if groups were passed to `fit`.
+    group_weights_ : ndarray of shape (n_groups,) or None
+        Worst-case weights of the groups, if groups were passed to `fit`. Where several groups have
+        the same loss, these are the weights of the saddle point.
+    gap_ : float
+        No model with up to ten times the norm of this one (in scaled coordinates) has an objective
+        below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
+    history_ : History
+        Samples, CPU seconds, robust loss, gradient norm and step size during the fit.
+    status_ : str
+        One sentence on how the fit ended.
+    ending_ : Ending
+        How the fit ended, as an enum.
+    converged_ : bool
+        Whether the tolerance was reached or, with tol=None, all passes were made.
+    solver_ : str
+        Name of the solver that was used.
+    n_iter_ : int
+        Number of passes over the data, rounded up.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if X has names that are all strings.
+
+    See Also
+    --------
+    RobustRegressor : The same for a given radius.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drolearn import RobustRegressorCV
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((200, 2))
+    >>> y = X @ [1.0, -2.0] + 0.1 * rng.standard_normal(200)
+    >>> RobustRegressorCV(rhos=[0, 0.1]).fit(X, y).scores_.shape
+    (5, 2, 10)
+    """
+
+    _fold_estimator = RobustRegressor
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **RobustRegressor._parameter_constraints,
+        **RobustLinearCV._parameter_constraints,
+    }
+    _parameter_constraints.pop("rho")
+    _parameter_constraints.pop("l2")
+
+    def __init__(
+        self,
+        rhos: ArrayLike | None = None,
+        *,
+        l2s: ArrayLike | None = None,
+        levels: ArrayLike | None = None,
+        cv: Any = None,
+        scoring: Any = "loss",
+        scoring_rho: float = 0.1,
+        exclude_zero: bool = True,
+        path_tol: float = 1e-4,
+        divergence: str | Divergence = "chi2",
+        loss: str | Loss = "squared",
+        fit_intercept: bool = True,
+        solver: str | Solver = "auto",
+        max_iter: float = 100,
+        tol: float | None = 1e-6,
+        random_state: Any = None,
+        warm_start: bool = False,
+        store_weights: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rhos = rhos
+        self.l2s = l2s
+        self.levels = levels
+        self.cv = cv
+        self.scoring = scoring
+        self.scoring_rho = scoring_rho
+        self.exclude_zero = exclude_zero
+        self.path_tol = path_tol
+        self.divergence = divergence
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.store_weights = store_weights
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        split_groups: ArrayLike | None = None,
+        domains: ArrayLike | None = None,
+    ) -> Self:
+        """Choose radius and penalty by cross-validation, then fit on all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows.  float32 and float64 arrays and CSR matrices are not copied.
+        y : array-like of shape (n_samples,)
+            Target values.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Base weights of the rows: weight 2 is the same as having the row twice. Their sum
+            determines the penalty.
+        groups : array-like of shape (n_samples,) or (n_samples, k), default=None
+            Group of each row, for training and for scoring="worst-group". The ball then reweights
+            groups instead of single rows, which needs an exact solver. With several columns of
+            names, groups are the combinations that occur. A Boolean matrix has one column for each
+            group, and groups may overlap.
+        split_groups : array-like of shape (n_samples,), default=None
+            Group of each row for a `cv` that splits by groups, such as GroupKFold.
+        domains : array-like of shape (n_samples,), default=None
+            Domain of each row, for scoring="worst-domain": a hospital, a state, a month.
+
+        Returns
+        -------
+        RobustRegressorCV
+            The fitted estimator.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            After Ctrl-C during the final fit; the attributes then hold the best model so far.
+
+        Examples
+        --------
+        >>> from drolearn import RobustRegressorCV
+        >>> X, y = [[float(i)] for i in range(20)], [2.0 * i for i in range(20)]
+        >>> RobustRegressorCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
+        (2, 2, 10)
+        """
+        data = self._validate(X, y, sample_weight)
+        return self._fit_path(data, groups, split_groups, domains)
