@@ -220,6 +220,7 @@ def _endings(protocol: Protocol, dataset: str, rows: Rows) -> list[str]:
 
 
 _UNUSUAL = {
+    Ending.SEPARABLE: "separate the training rows, so there is no optimum",
     Ending.DIVERGED: "diverged",
     Ending.EXHAUSTED: "reached the iteration limit",
     Ending.STUCK: "stopped where no step improved the objective",
