@@ -301,7 +301,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
                     f"training row is stored only with store_weights=True. Use "
                     f"worst_case(X, y).weights, which computes them."
                 )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return object.__getattribute__(self, name)  # raises the error of Python or a property
 
     def _callback_arguments(self, data: TrainingData) -> dict[str, Any]:
         """Return what every callback of scikit-learn receives."""

@@ -83,9 +83,9 @@ class Groups:
 
 
 def _overlapping(membership: NDArray[np.bool_], share: Array) -> Groups:
-    from scipy.sparse import csr_array, diags_array  # imported when used: it is heavy
+    from scipy.sparse import csr_array  # imported when used: it is heavy
 
-    weighted = csr_array(membership.T * share)
-    totals = np.asarray(weighted.sum(axis=1)).ravel()
+    weighted = membership.T * share
+    totals = weighted.sum(axis=1)
     inverse = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0.0)
-    return Groups(totals / totals.sum(), matrix=csr_array(diags_array(inverse) @ weighted))
+    return Groups(totals / totals.sum(), matrix=csr_array(weighted * inverse[:, None]))
