@@ -41,6 +41,8 @@ def kill_at(evaluation):
 
 def assert_same(solution, other):
     np.testing.assert_array_equal(solution.theta, other.theta)
+    np.testing.assert_array_equal(solution.worst.weights, other.worst.weights)
+    np.testing.assert_equal(solution.group_weights, other.group_weights)
     np.testing.assert_equal(solution.gap, other.gap)
     assert (solution.value, solution.passes) == (other.value, other.passes)
     assert (solution.ending, solution.solver) == (other.ending, other.solver)

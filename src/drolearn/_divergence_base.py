@@ -94,7 +94,9 @@ class Divergence:
 
     def _phi(self, s: Array, t: Array) -> Array:
         """φ(s) for 0 < s < ∞, with t = s − 1 given accurately."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no phi: use a divergence such as KL(), or Divergence.custom"
+        )
 
     def _limit(self) -> float:
         """φ(∞)."""

@@ -189,8 +189,6 @@ def saddle_weights(problem: Problem, point: Point, shares: Array) -> Array:
         return float(np.linalg.norm(equations @ q[used] - right))
 
     inside = problem.divergence.between(closest, base) <= problem.rho * (1.0 + 1e-9)
-    if problem.divergence.name == "cvar":
-        inside = problem.divergence.between(closest, base) == 0.0
     balanced = violation(closest) <= max(2.0 * violation(shares), _BALANCED)
     return closest if inside and balanced else shares
 
@@ -207,10 +205,7 @@ def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:
     ball = smallest_ball(replace(problem, divergence=as_divergence("chi2")))
     if ball.rho == math.inf:
         return ball, math.inf
-    b = np.full(problem.n, 1.0 / problem.n)
-    if problem.weights is not None:
-        b = problem.weights / problem.weights.sum()
-    return ball, problem.divergence.between(ball.weights, b)
+    return ball, problem.divergence.between(ball.weights, problem.base_weights)
 
 
 def norm_bound(problem: Problem, point: Point) -> float:

@@ -114,6 +114,8 @@ class ExactState:
     best_v: Array
     """The best point of the stage `smoothed`; empty before that stage, as are its scores."""
     best_scores: Array
+    dual_shares: Array
+    """The weights of rows or groups that prove the lower bound; empty before that stage."""
 
 
 @cache
@@ -187,7 +189,7 @@ class _Solve(Run):
         # Of the stage `smoothed`: the best point, the largest lower bound, and ε.
         self.best: Point | None = None
         self.bound, self.epsilon = -math.inf, 0.0
-        self.dual: Evaluation | None = None  # whose weights prove the lower bound
+        self.dual_shares = np.empty(0)  # the weights of rows or groups that prove the lower bound
         self.separable = False  # whether the current model separates the classes
         self.reported = -1  # the last step that was reported
         self.state: ExactState | None = None  # before the current iteration
@@ -334,7 +336,7 @@ class _Solve(Run):
             self.best = best = sharp
         gap = estimate if math.isnan(proved) else proved
         if sharp.value - gap > self.bound:
-            self.bound, self.dual = sharp.value - gap, self.point.at
+            self.bound, self.dual_shares = sharp.value - gap, self.point.at.shares
         return max(best.value - self.bound, 0.0)
 
     # -- between stages ----------------------------------------------------------------
@@ -389,10 +391,10 @@ class _Solve(Run):
             if zero.value < point.value:
                 gap, point = max(gap - (point.value - zero.value), 0.0), zero
         at = point.at
-        if problem.groups is not None and self.dual is not None and point is self.best:
+        if problem.groups is not None and self.dual_shares.size and point is self.best:
             # Where losses of groups are equal, all weights of these groups are worst-case weights;
             # those of the saddle point also balance the gradients.
-            shares = saddle_weights(problem, point, self.dual.shares)
+            shares = saddle_weights(problem, point, self.dual_shares)
             worst = replace(at.worst, weights=problem.groups.rows(shares))
             at = replace(at, shares=shares, worst=worst)
         return Minimum(
@@ -470,6 +472,7 @@ class _Solve(Run):
             curvatures=[curvature for _, _, curvature in memory],
             best_v=none if self.best is None else self.best.v,
             best_scores=none if self.best is None else self.best.at.scores,
+            dual_shares=self.dual_shares,
         )
 
     def restore(self, state: ExactState) -> None:
@@ -477,6 +480,7 @@ class _Solve(Run):
         self.stage, self.stage_start, self.part = state.stage, state.stage_start, state.part
         self.direction, self.v_start, self.reported = state.direction, state.v_start, state.reported
         self.bound, self.epsilon = state.bound, state.epsilon
+        self.dual_shares = state.dual_shares
         goal = Goal(epsilon=self.epsilon)
         self.iterates = Iterates(
             point_at(self.problem, state.v, goal, state.scores), state.steps, hints=state.hints

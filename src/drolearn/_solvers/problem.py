@@ -139,6 +139,13 @@ class Problem:
         return 1 if self.n_jobs is None else thread_count(self.n_jobs)
 
     @property
+    def base_weights(self) -> Array:
+        """The weights of the rows as shares: the sum is one."""
+        if self.weights is None:
+            return np.full(self.n, 1.0 / self.n)
+        return self.weights / self.weights.sum()
+
+    @property
     def size(self) -> int:
         """Number of coordinates, intercepts included."""
         return self.m * (self.d + 1)

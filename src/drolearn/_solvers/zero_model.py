@@ -69,9 +69,7 @@ class _Dual:
 
 def smallest_ball(problem: Problem) -> SmallestBall:
     """The smallest ball in which the zero model is optimal, for a strictly convex divergence."""
-    b = np.full(problem.n, 1.0 / problem.n)
-    if problem.weights is not None:
-        b = problem.weights / problem.weights.sum()
+    b = problem.base_weights
     point = np.zeros(problem.size + 1)
     at = _evaluate(problem, b, point)
     # No weights have a larger divergence; a dual value above it proves that there are none.
@@ -173,10 +171,7 @@ def least_moved_mass(problem: Problem) -> float:
     """
     from scipy.optimize import linprog  # imported when used: it is heavy
 
-    n = problem.n
-    b = np.full(n, 1.0 / n)
-    if problem.weights is not None:
-        b = problem.weights / problem.weights.sum()
+    b = problem.base_weights
     used = np.flatnonzero(b)
     part, b = problem.subset(used), b[used]
     X = part.X if not part.sparse else part.X.toarray()
