@@ -140,6 +140,25 @@ def test_dense_and_sparse_data_give_the_same_iterates(solver, l2):
     np.testing.assert_allclose(sparse.state.averaged, dense.state.averaged, rtol=1e-8, atol=1e-12)
 
 
+def test_averages_of_sparse_models_stay_accurate_when_the_penalty_shrinks_them_fast():
+    # In a thousand steps the penalty alone shrinks coefficients by a factor of 1e-40 and more: the
+    # running sums must not lose the digits of the average.
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((500, 6)) * (rng.random((500, 6)) < 0.5)
+    y = np.where(X[:, 0] + 0.5 * rng.standard_normal(500) > 0, 1, -1)
+    settings = {
+        "solver": GSSG(batch_size=8, step_size=0.1),
+        "random_state": 0,
+        "tol": None,
+        "max_iter": 60,
+    }
+    dense = solve(X, y, l2=1.0, **settings)
+    sparse = solve(sp.csr_matrix(X), y, l2=1.0, **settings)
+    assert dense.state.tally.step > 1000
+    np.testing.assert_allclose(sparse.state.theta, dense.state.theta, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(sparse.state.averaged, dense.state.averaged, rtol=1e-8, atol=1e-12)
+
+
 # -- accuracy ------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,9 @@
 // x) · (change),
 //
 //     Σ ωγ w = A x − B + H drift.
+//
+// A and B grow while a falls, so the difference A x − B loses digits, about as many as a has lost.
+// A set therefore starts anew, with x = w, a = 1 and all sums zero, when a is small.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +31,17 @@ class SparseModel {
     SparseModel(const Rows& X, const Model& model, const Columns& columns, const double* drift,
                 double l2)
         : X_(X), model_(model), drift_(drift), l2_(l2), m_(model.m), width_(X.d + 1) {
-        make_cells(columns.scale);
+        make_sets(columns.scale);
         intercept_scale_ = columns.scale[X.d];
-        intercept_gradient_.assign(m_, 0.0);
-        load();
+        x_.resize(m_ * X.d);
+        for (size_t c = 0; c < m_; ++c) {
+            std::copy_n(model.theta + c * width_, X.d, x_.data() + c * X.d);
+        }
+        sum_.assign(m_ * X.d, 0.0);
+        for (Gradient* gradient : {&base_, &correction_}) {
+            gradient->g.assign(m_ * X.d, 0.0);
+            gradient->intercept.assign(m_, 0.0);
+        }
     }
 
     // Scores of drawn rows at θ.
@@ -60,79 +70,60 @@ class SparseModel {
         }
     }
 
-    double base_norm(const Part& base) {
-        const double norm = gather(base);
-        each_cell(base.drawn, [](Cell& cell) { cell.g = 0.0; });
-        std::fill(intercept_gradient_.begin(), intercept_gradient_.end(), 0.0);
-        return norm;
-    }
+    double base_norm(const Part& base) { return gather(base, base_); }
 
-    double correction_norm(const Part& correction) { return gather(correction); }
+    double correction_norm(const Part& correction) { return gather(correction, correction_); }
 
-    // One step along base + factor · correction. The base block changes the coefficients row by
-    // row. The gradient of the correction was gathered in the cells; it is set to zero when used,
-    // so a column that occurs again does not move twice.
+    // One step along base + factor · correction. If the norm of the base gradient was not measured,
+    // that gradient is not gathered: each row changes the coefficients of its columns.
     void step(const Parts& parts, double gamma, double factor, double omega) {
-        const auto move = [this](Cell& cell, double g) {
-            const double change = -lengths_[cell.set] * g;
-            cell.x += change;
-            cell.sum += sums_[cell.set] * change;
-        };
-        for (size_t c = 0; c < m_; ++c) {
-            double intercept = factor * intercept_gradient_[c];
-            Cell* cells = cells_.data() + c * X_.d;
-            for (size_t i = 0; i < parts.base.drawn.count; ++i) {
-                const double slope = parts.base.u[i * m_ + c];
-                if (slope == 0.0) continue;
-                intercept += slope;
-                each_number(X_, parts.base.drawn[i],
-                            [=](size_t j, double x) { move(cells[j], slope * x); });
-            }
-            step_intercept(c, gamma, intercept, omega);
-            intercept_gradient_[c] = 0.0;
+        if (base_.count == 0) {
+            move_by_rows(parts.base);
+        } else {
+            move(base_, 1.0);
         }
-        each_cell(parts.correction.drawn, [=](Cell& cell) {
-            move(cell, factor * cell.g);
-            cell.g = 0.0;
-        });
+        move(correction_, factor);
+        for (size_t c = 0; c < m_; ++c) {
+            const double slope = base_.intercept[c] + factor * correction_.intercept[c];
+            step_intercept(c, gamma, slope, omega);
+            base_.intercept[c] = correction_.intercept[c] = 0.0;
+        }
         step_sets(gamma, omega);
     }
 
     // Writes the coefficients and their sums back to the model.
     void finish() {
-        for (size_t c = 0; c < m_; ++c) {
-            for (size_t j = 0; j < X_.d; ++j) {
-                const Cell& cell = cells_[c * X_.d + j];
-                const Set& set = sets_[cell.set];
-                const size_t at = c * width_ + j;
-                const double drift = drift_ ? drift_[at] : 0.0;
-                model_.theta[at] = set.shrink * cell.x + set.drifted * drift;
-                model_.average[at] +=
-                    (set.sum_shrink * cell.x - cell.sum) + set.sum_drifted * drift;
-            }
-        }
+        for (size_t k = 0; k < sets_.size(); ++k) restart(k);
     }
 
   private:
-    // A coefficient. Its numbers are stored together because columns come in random order: each
-    // access then costs one cache line.
-    struct Cell {
-        double x, sum;  // x and B
-        double g;       // the gathered gradient
-        uint64_t set;   // number of its set
-    };
+    // Below this a, a set starts anew; the average then keeps about twelve digits.
+    static constexpr double smallest_shrink = 1e-4;
 
     // Columns with the same scale.
     struct Set {
         double scale;
         double shrink = 1, drifted = 0;          // a, h
         double sum_shrink = 0, sum_drifted = 0;  // A, H
+        std::vector<uint32_t> columns = {};
     };
 
-    void make_cells(const double* scale) {
+    // A gradient. `g` is zero but in the first `count` of `columns`, where column j of score c has
+    // the number c d + j. A column whose gradient was zero for a moment is in the list twice.
+    struct Gradient {
+        std::vector<double> g, intercept;
+        std::vector<size_t> columns;
+        size_t count = 0;
+
+        void make_room(size_t more) {
+            if (columns.size() < count + more) columns.resize(2 * (count + more));
+        }
+    };
+
+    void make_sets(const double* scale) {
         // Scales are zero or powers of two: the exponent identifies them.
         std::vector<int> set_of_exponent(4096, -1);
-        cells_.resize(X_.d * m_);
+        set_.resize(X_.d);
         for (size_t j = 0; j < X_.d; ++j) {
             int exponent = 0;
             std::frexp(scale[j], &exponent);
@@ -141,20 +132,28 @@ class SparseModel {
                 set = static_cast<int>(sets_.size());
                 sets_.push_back({scale[j]});
             }
-            for (size_t c = 0; c < m_; ++c) cells_[c * X_.d + j].set = static_cast<uint64_t>(set);
+            set_[j] = static_cast<uint8_t>(set);
+            sets_[static_cast<size_t>(set)].columns.push_back(static_cast<uint32_t>(j));
         }
+        copy_sets();
     }
 
-    // Reads the coefficients from the model: x = w, a = 1, and all sums zero.
-    void load() {
+    // Writes a set to the model, and starts it anew.
+    void restart(size_t k) {
+        Set& set = sets_[k];
         for (size_t c = 0; c < m_; ++c) {
-            for (size_t j = 0; j < X_.d; ++j) {
-                Cell& cell = cells_[c * X_.d + j];
-                cell = {model_.theta[c * width_ + j], 0.0, 0.0, cell.set};
+            for (const uint32_t j : set.columns) {
+                const size_t at = c * width_ + j;
+                double &x = x_[c * X_.d + j], &sum = sum_[c * X_.d + j];
+                const double drift = drift_ ? drift_[at] : 0.0;
+                model_.average[at] += (set.sum_shrink * x - sum) + set.sum_drifted * drift;
+                x = set.shrink * x + set.drifted * drift;
+                sum = 0.0;
+                model_.theta[at] = x;
             }
         }
-        for (Set& set : sets_) set = {set.scale};
-        copy_sets();
+        set.shrink = 1.0;
+        set.drifted = set.sum_shrink = set.sum_drifted = 0.0;
     }
 
     // Copies what the loops over rows read into separate arrays.
@@ -167,41 +166,75 @@ class SparseModel {
         }
     }
 
-    // Adds Σ u (x, 1) to the gradient, which must be zero before, and returns its norm √(Σ D g²).
-    // Adding δ to g changes D g² by D δ (2 g + δ).
-    double gather(const Part& part) {
-        double total = 0.0;
-        for (size_t c = 0; c < m_; ++c) {
-            Cell* cells = cells_.data() + c * X_.d;
-            for (size_t i = 0; i < part.drawn.count; ++i) {
+    // Computes the gradient Σ u (x, 1), and returns its norm √(Σ D g²).
+    double gather(const Part& part, Gradient& to) {
+        for (size_t i = 0; i < part.drawn.count; ++i) {
+            prefetch_rows(X_, part.drawn, i + prefetch_distance, i + prefetch_distance + 1);
+            for (size_t c = 0; c < m_; ++c) {
                 const double u = part.u[i * m_ + c];
-                if (u == 0.0) continue;
-                double grown = 0.0;
-                each_number(X_, part.drawn[i], [&, u](size_t j, double x) {
-                    Cell& cell = cells[j];
-                    const double change = u * x, before = cell.g;
-                    grown += scales_[cell.set] * change * (2.0 * before + change);
-                    cell.g = before + change;
-                });
-                total += grown;
-                intercept_gradient_[c] += u;
+                if (u != 0.0) add_row_to(to, part.drawn[i], c, u);
             }
         }
-        total = std::max(total, 0.0);
-        for (const double g : intercept_gradient_) total += intercept_scale_ * g * g;
+        double total = 0.0;
+        for (size_t k = 0; k < to.count; ++k) {
+            const size_t at = to.columns[k];
+            const double g = to.g[at];
+            total += scales_[set_of(at)] * g * g;
+        }
+        for (const double g : to.intercept) total += intercept_scale_ * g * g;
         return std::sqrt(total);
     }
 
-    // Calls f(cell) for each stored number of some rows.
-    template <class F>
-    void each_cell(const DrawnRows& drawn, F f) {
+    // Adds u (x, 1) of a row to the gradient of score c. A column is listed when its g was zero:
+    // its number is always written, and counted only then, which is faster than a branch.
+    void add_row_to(Gradient& to, size_t row, size_t c, double u) {
+        const auto first = static_cast<size_t>(X_.indptr[row]);
+        const auto last = static_cast<size_t>(X_.indptr[row + 1]);
+        to.make_room(last - first);
+        size_t* columns = to.columns.data();
+        size_t count = to.count;
+        double* g = to.g.data() + c * X_.d;
+        for (size_t a = first; a < last; ++a) {
+            const auto j = static_cast<size_t>(X_.indices[a]);
+            const double before = g[j];
+            g[j] = before + u * static_cast<double>(X_.data[a]);
+            columns[count] = c * X_.d + j;
+            count += before == 0.0;
+        }
+        to.count = count;
+        to.intercept[c] += u;
+    }
+
+    // Moves the coefficients by factor · gradient, and sets the gradient to zero.
+    void move(Gradient& gradient, double factor) {
+        for (size_t k = 0; k < gradient.count; ++k) {
+            const size_t at = gradient.columns[k];
+            change(at, set_of(at), factor * gradient.g[at]);
+            gradient.g[at] = 0.0;
+        }
+        gradient.count = 0;
+    }
+
+    void move_by_rows(const Part& base) {
         for (size_t c = 0; c < m_; ++c) {
-            Cell* cells = cells_.data() + c * X_.d;
-            for (size_t i = 0; i < drawn.count; ++i) {
-                each_number(X_, drawn[i], [=](size_t j, double) { f(cells[j]); });
+            for (size_t i = 0; i < base.drawn.count; ++i) {
+                const double u = base.u[i * m_ + c];
+                if (u == 0.0) continue;
+                base_.intercept[c] += u;
+                each_number(X_, base.drawn[i], [=, this](size_t j, double x) {
+                    change(c * X_.d + j, set_[j], u * x);
+                });
             }
         }
     }
+
+    PER_NUMBER void change(size_t at, size_t set, double g) {
+        const double by = -lengths_[set] * g;
+        x_[at] += by;
+        sum_[at] += sums_[set] * by;
+    }
+
+    size_t set_of(size_t at) const { return set_[m_ == 1 ? at : at % X_.d]; }
 
     template <bool drifting>
     double score_of(size_t row, size_t c) const {
@@ -209,12 +242,12 @@ class SparseModel {
         const auto* data = X_.data;
         const auto first = static_cast<size_t>(indptr[row]);
         const auto last = static_cast<size_t>(indptr[row + 1]);
-        const Cell* cells = cells_.data() + c * X_.d;
+        const double* x = x_.data() + c * X_.d;
+        const uint8_t* set = set_.data();
         const auto term = [&](size_t a) {
             const auto j = static_cast<size_t>(indices[a]);
-            const Cell& cell = cells[j];
-            double w = shrinks_[cell.set] * cell.x;
-            if constexpr (drifting) w += drifts_[cell.set] * drift_[c * width_ + j];
+            double w = shrinks_[set[j]] * x[j];
+            if constexpr (drifting) w += drifts_[set[j]] * drift_[c * width_ + j];
             return static_cast<double>(data[a]) * w;
         };
         // Four sums: additions to one would wait for each other.
@@ -238,21 +271,16 @@ class SparseModel {
 
     // The effect of penalty and drift on all columns.
     void step_sets(double gamma, double omega) {
-        bool underflowing = false;
-        for (Set& set : sets_) {
+        for (size_t k = 0; k < sets_.size(); ++k) {
+            Set& set = sets_[k];
             const double size = gamma * set.scale;
             set.shrink /= 1.0 + size * l2_;
             set.drifted = (set.drifted - size) / (1.0 + size * l2_);
             set.sum_shrink += omega * gamma * set.shrink;
             set.sum_drifted += omega * gamma * set.drifted;
-            underflowing |= set.shrink < 1e-100;
+            if (set.shrink < smallest_shrink) restart(k);
         }
-        if (underflowing) {
-            finish();
-            load();
-        } else {
-            copy_sets();
-        }
+        copy_sets();
     }
 
     const Rows& X_;
@@ -262,8 +290,9 @@ class SparseModel {
     size_t m_, width_;
     double intercept_scale_ = 0;
     std::vector<Set> sets_;
-    std::vector<Cell> cells_;
-    std::vector<double> intercept_gradient_;  // gathered, one for each score
+    std::vector<uint8_t> set_;     // the set of each column
+    std::vector<double> x_, sum_;  // x and B
+    Gradient base_, correction_;
     // Copies of the members of `sets_`, and γ D/a.
     double shrinks_[most_scales], drifts_[most_scales], sums_[most_scales], scales_[most_scales];
     double lengths_[most_scales];
