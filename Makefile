@@ -23,8 +23,8 @@ endef
 # Tests run on all processors; tests that start processes themselves are in one xdist group.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
 # The tests that reach all of the core.
-SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_loss.py \
-  tests/test_small_radii.py tests/test_threads.py
+SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_group_draws.py \
+  tests/test_loss.py tests/test_small_radii.py tests/test_threads.py
 
 # Data sets that are not part of the package; tests that need them are skipped without them.
 ifneq ($(wildcard ../shared/datasets),)

@@ -131,6 +131,25 @@ PLAN = Multilevel(4, batch_size=1).plan
 GENERATOR = np.random.default_rng(0).bit_generator.capsule
 
 
+NO_LEVELS = (np.zeros((0, 0), np.int64), np.zeros(0))
+BLOCK = np.array([[0.0, 10.0, 1.0, 0.1]])
+
+
+def grouped(kind="multilevel", sizes=((1, 1), (3, 3)), q=(1.0,), **changes):
+    """A plan for six rows in two groups."""
+    groups = {
+        "of": np.repeat([0, 1], 3), "shares": np.full(2, 0.5), "members": np.arange(6), **changes,
+    }  # fmt: skip
+    levels = (np.array(sizes), np.array(q))
+    groups = (groups["of"], groups["shares"], groups["members"])
+    return _core.Plan(kind, 6, (6, 1.0), (0.1, 0.0, 0.0), 0.0, levels, groups)
+
+
+def test_plans_of_groups_are_accepted():
+    assert grouped().coefficients == [1.0]
+    assert grouped("fixed", sizes=[[3, 3]], q=()).coefficients == []
+
+
 def descent(**changes):
     parts = {
         "objective": (LOGISTIC, CHI2), "l2": 0.0, "plan": PLAN, "rows": ROWS,
@@ -208,13 +227,34 @@ WRONG = {
         np.ones(1), np.zeros(1, np.int32), np.array([0, 1], np.int64), 3
     ),
     "levels that do not halve": lambda: _core.Plan(
-        "multilevel", 8, (8, 1.0), (0.1, 0.0, 0.0), 0.0, np.array([3, 8]), np.ones(1)
+        "multilevel", 8, (8, 1.0), (0.1, 0.0, 0.0), 0.0, (np.array([[3], [8]]), np.ones(1))
     ),
     "few probabilities": lambda: _core.Plan(
-        "multilevel", 8, (8, 1.0), (0.1, 0.0, 0.0), 0.0, np.array([4, 8]), np.ones(0)
+        "multilevel", 8, (8, 1.0), (0.1, 0.0, 0.0), 0.0, (np.array([[4], [8]]), np.ones(0))
     ),
     "draws larger than the data": lambda: _core.Plan(
-        "fixed", 8, (9, 1.0), (0.1, 0.0, 0.0), 0.0, np.zeros(0, np.int64), np.zeros(0)
+        "fixed", 8, (9, 1.0), (0.1, 0.0, 0.0), 0.0, NO_LEVELS
+    ),
+    "few groups": lambda: grouped(of=np.zeros(5, np.int64)),
+    "a group that is not there": lambda: grouped(of=np.array([0, 0, 0, 1, 1, 2])),
+    "a negative group": lambda: grouped(of=np.array([0, 0, 0, 1, 1, -1])),
+    "a negative share": lambda: grouped(shares=np.array([0.5, -0.5])),
+    "a share without rows": lambda: grouped(members=np.array([0, 1, 2])),
+    "a member that is not there": lambda: grouped(members=np.array([0, 1, 2, 3, 4, 6])),
+    "a negative member": lambda: grouped(members=np.array([-1, 1, 2, 3, 4, 5])),
+    "a member twice": lambda: grouped(members=np.array([0, 1, 1, 3, 4, 5])),
+    "members in no order": lambda: grouped(members=np.array([0, 3, 1, 2, 4, 5])),
+    "groups that do not halve": lambda: grouped(sizes=[[2, 1], [3, 3]]),
+    "groups without rows": lambda: grouped(sizes=[[1, 0], [3, 3]]),
+    "a block larger than its group": lambda: grouped(sizes=[[2, 1], [4, 2]]),
+    "a block that lacks a group": lambda: grouped(sizes=[[1], [3]]),
+    "growing groups": lambda: grouped("growing"),
+    "a batch of another size": lambda: grouped("fixed", sizes=[[1, 1]], q=()),
+    "groups of other rows": lambda: _core.signed_weights(
+        CHI2, Z, None, BLOCK, OUT, (np.zeros(9, np.int64), np.ones(1))
+    ),
+    "unknown groups of rows": lambda: _core.signed_weights(
+        CHI2, Z, None, BLOCK, OUT, (np.arange(10), np.ones(9))
     ),
     "a level that is not there": lambda: _core.draw_level(GENERATOR, PLAN, 3),
     "another capsule": lambda: _core.draw(

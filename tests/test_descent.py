@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +25,7 @@ from drolearn import (
     solve,
     worst_case,
 )
+from drolearn._inner.groups import Groups
 from tests.examples import STOCHASTIC, labelled, stochastic
 
 # -- against NumPy -------------------------------------------------------------------------------
@@ -61,11 +63,17 @@ def sixty_rows(weighted: bool):
     return X, y, base
 
 
+#: Groups of 42, 15, 2 and 1 rows.
+SIXTY_GROUPS = np.random.default_rng(4).permutation(np.repeat([0, 1, 2, 3], [42, 15, 2, 1]))
+
+
 @lru_cache
-def reference(name: str, weighted: bool, l2: float, seed: int):
+def reference(name: str, weighted: bool, l2: float, seed: int, grouped: bool = False):
     """The last iterate and the average after `PASSES` passes, as the mathematics defines them."""
     _, method, clip = METHODS[name]
     X, y, base = sixty_rows(weighted)
+    if grouped:
+        method = replace(method, groups=Groups.make(SIXTY_GROUPS, base))
     rng, n = np.random.default_rng(seed), X.shape[0]
     A = np.column_stack([X, np.ones(n)])
     theta, total, weight, norm = np.zeros(A.shape[1]), np.zeros(A.shape[1]), 0.0, 0.0
@@ -118,6 +126,20 @@ def test_iterates_equal_those_of_numpy(form, method, weighted):
         random_state=7,
     )  # fmt: skip
     theta, average = reference(method, weighted, 0.03, 7)
+    np.testing.assert_allclose(solution.state.theta[0], theta, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(solution.state.averaged[0], average, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["C", "csr"])
+@pytest.mark.parametrize("method", ["multilevel", "tamed", "fixed", "full"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_iterates_over_groups_equal_those_of_numpy(form, method, weighted):
+    X, y, base = sixty_rows(weighted)
+    solution = solve(
+        X if form == "C" else sp.csr_matrix(X), y, l2=0.03, sample_weight=base,
+        groups=SIXTY_GROUPS, solver=METHODS[method][0], max_iter=PASSES, tol=None, random_state=7,
+    )  # fmt: skip
+    theta, average = reference(method, weighted, 0.03, 7, grouped=True)
     np.testing.assert_allclose(solution.state.theta[0], theta, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(solution.state.averaged[0], average, rtol=1e-9, atol=1e-12)
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
-from drolearn import RobustClassifier, RobustClassifierCV, RobustRegressor, worst_case
+from drolearn import (
+    GSSG,
+    Ending,
+    RobustClassifier,
+    RobustClassifierCV,
+    RobustRegressor,
+    solve,
+    worst_case,
+)
+from tests.examples import stochastic
 
 
 def test_auto_chooses_an_exact_solver_for_groups():
-    """Draws of rows cannot estimate the losses of groups."""
+    """In large balls, groups have equal losses, and draws converge slowly."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40_000, 2))
     y = X[:, 0] + rng.standard_normal(40_000) > 0
@@ -72,8 +82,10 @@ def test_errors(two_classes):
         RobustClassifier().fit(X, y, groups=np.zeros((600, 0), dtype=bool))
     with pytest.raises(ValueError, match="'sample_weight' parameter must hold finite weights"):
         RobustClassifier().fit(X, y).worst_case(X, y, 0.1, -np.ones(600), groups=np.ones(600))
-    with pytest.raises(ValueError, match="cannot estimate the losses of groups"):
-        RobustClassifier(solver="gssg").fit(X, y, groups=np.arange(600) % 2)
+    with pytest.raises(ValueError, match="the groups overlap: use solver='exact'"):
+        RobustClassifier(solver="gssg").fit(X, y, groups=np.ones((600, 2), dtype=bool))
+    with pytest.raises(ValueError, match="use solver='gssg' or 'exact'"):
+        RobustClassifier(solver="pssg").fit(X, y, groups=np.arange(600) % 2)
 
 
 # -- saddle points -------------------------------------------------------------------------------
@@ -180,3 +192,134 @@ def test_cross_validation_with_overlapping_groups(two_classes):
     member = np.random.default_rng(0).random((y.size, 2)) < 0.4
     cv = RobustClassifierCV([0.0, 0.5], l2s=[1], cv=3, scoring="worst-group")
     assert cv.fit(X, y, groups=member).group_weights_.size == 3
+
+
+# -- stochastic solvers --------------------------------------------------------------------------
+
+
+def four_groups(n: int, classes: int = 2):
+    """Rows of four groups with different models; the smallest has a hundredth of them."""
+    rng = np.random.default_rng(0)
+    g = rng.choice(4, n, p=[0.6, 0.3, 0.09, 0.01])
+    X = rng.standard_normal((n, 5))
+    scores = np.einsum("ij,ijk->ik", X, (rng.standard_normal((4, 5, classes)) + 1)[g])
+    y = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return X, y, g, rng.random(n) + 0.5
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "total-variation"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_draws_come_within_one_percent_or_two_if_not_smooth(divergence, weighted):
+    X, y, g, weight = four_groups(6000)
+    bound = 1.02 if divergence == "total-variation" else 1.01
+    given = {"rho": 0.2, "divergence": divergence, "l2": 1e-3, "groups": g}
+    given["sample_weight"] = weight if weighted else None
+    best = solve(X, y, tol=1e-9, max_iter=1000, **given)
+    for solver in ("gssg", "gssg-anchor"):
+        found = solve(X, y, solver=solver, max_iter=200, tol=None, random_state=0, **given)
+        assert best.value * (1 - 1e-9) <= found.value <= best.value * bound, solver
+        of_rows = np.bincount(g, found.worst.weights, 4)
+        np.testing.assert_allclose(of_rows, found.group_weights, rtol=1e-9, atol=1e-12)
+
+
+def test_anchors_converge_to_high_accuracy_in_balls_over_groups():
+    X, y, g, _ = four_groups(4000)
+    best = solve(X, y, rho=0.1, l2=1e-3, groups=g, tol=1e-12, max_iter=500).value
+    found = solve(
+        X, y, rho=0.1, l2=1e-3, groups=g, solver="gssg-anchor", max_iter=400, tol=None,
+        random_state=0,
+    )  # fmt: skip
+    assert found.value <= best * (1 + 1e-8)
+
+
+def test_draws_of_groups_have_less_bias_than_fixed_batches():
+    X, y, g, _ = four_groups(4000)
+    best = solve(X, y, rho=0.5, groups=g, tol=1e-9).value
+    given = {"rho": 0.5, "groups": g, "max_iter": 500, "tol": None, "random_state": 0}
+    gaps = []
+    for solver in (GSSG(8, fire=1.0), stochastic("sgd", batch_size=8)):
+        found = solve(X, y, solver=solver, **given)
+        gaps.append(found.value / best - 1)
+    assert gaps[0] < 0.5 * gaps[1]
+
+
+def test_tuned_levels_and_several_classes():
+    X, y, g, _ = four_groups(3000, classes=3)
+    given = {"rho": 0.2, "loss": "multinomial", "l2": 1e-3, "groups": g}
+    best = solve(X, y, **given).value
+    solver = GSSG(16, r="auto", fire=1.0)
+    found = solve(X, y, solver=solver, max_iter=200, tol=None, random_state=0, **given)
+    assert len(found.state.probabilities) > 3
+    assert found.value <= best * 1.01
+
+
+@pytest.mark.parametrize("solver", ["gssg", "gssg-anchor", "fsg", "sgd"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_runs_over_groups_resume_to_the_same_bits_for_any_number_of_threads(
+    solver, sparse, tmp_path
+):
+    X, y, g, weight = four_groups(3000)
+    data = sp.csr_matrix(X * (abs(X) > 0.5)) if sparse else X
+    settings = {
+        "rho": 0.5, "l2": 1e-4, "groups": g, "sample_weight": weight, "random_state": 1,
+        "max_iter": 40, "tol": None,
+    }  # fmt: skip
+    at_once = solve(data, y, solver=solver, n_jobs=3, **settings)
+    saved = stochastic(solver, checkpoint=tmp_path)
+    stopped = solve(data, y, solver=saved, callback=lambda history: True, **settings)
+    assert stopped.ending is Ending.STOPPED
+    resumed = solve(data, y, solver=saved, **settings)
+    np.testing.assert_array_equal(resumed.theta, at_once.theta)
+    np.testing.assert_array_equal(resumed.group_weights, at_once.group_weights)
+    assert len(list(tmp_path.iterdir())) == 1
+    settings["groups"] = (g + 1) % 3  # other groups, another file
+    solve(data, y, solver=saved, **settings)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_progress_on_a_subsample_is_that_of_all_rows(rho):
+    """The subsample has rows of every group, and the groups keep their shares of all rows."""
+    rng, n = np.random.default_rng(0), 200_000
+    g = np.zeros(n, dtype=int)
+    g[rng.permutation(n)[:24]] = np.repeat([1, 2, 3], 8)  # too few for a random subsample
+    X = rng.standard_normal((n, 2))
+    y = X[:, 0] + 5.0 * g + rng.standard_normal(n)
+    found = solve(
+        X, y, rho=rho, loss="squared", groups=g, solver="gssg", max_iter=2, tol=None, random_state=0
+    )
+    assert found.history.value[0] == pytest.approx(  # of the zero model
+        worst_case(np.bincount(g, 0.5 * y**2) / np.bincount(g), rho,
+                   sample_weight=np.bincount(g)).value, rel=0.02
+    )  # fmt: skip
+    assert min(found.history.value) == pytest.approx(found.value, rel=0.02)
+
+
+def test_estimators_fit_groups_by_draws():
+    X, y, g, _ = four_groups(4000)
+    names = np.array(["a", "b", "c", "d"])[g]
+    exact = RobustClassifier(0.3, l2=1e-3).fit(X, y, groups=names)
+    drawn = RobustClassifier(0.3, l2=1e-3, solver="gssg", max_iter=300, tol=None, random_state=0)
+    drawn.fit(X, y, groups=names)
+    assert drawn.solver_ == "gssg"
+    assert drawn.groups_.tolist() == exact.groups_.tolist()
+    np.testing.assert_allclose(drawn.group_weights_, exact.group_weights_, atol=0.05)
+    worst = drawn.worst_case(X, y, 0.3, groups=names)
+    assert drawn.robust_loss_ == pytest.approx(worst.value, rel=1e-9)
+    assert drawn.objective_ <= exact.objective_ * 1.01
+    target = X[:, 0] + 0.3 * g + np.random.default_rng(1).standard_normal(y.size)
+    best = RobustRegressor(0.3).fit(X, target, groups=g)
+    reg = RobustRegressor(0.3, solver="gssg", max_iter=300, tol=None, random_state=0)
+    assert reg.fit(X, target, groups=g).objective_ <= best.objective_ * 1.01
+
+
+def test_a_group_without_weight_is_not_drawn():
+    X, y, g, weight = four_groups(2000)
+    weight[g == 2] = 0.0
+    X[g == 2] = 1e6  # its rows would show in every step
+    given = {"solver": "gssg", "rho": 0.3, "max_iter": 20, "tol": None, "random_state": 0}
+    found = solve(X, y, sample_weight=weight, groups=g, **given)
+    rows = g != 2
+    same = solve(X[rows], y[rows], sample_weight=weight[rows], groups=g[rows], **given)
+    assert found.group_weights[2] == 0.0
+    assert found.value == pytest.approx(same.value, rel=0.02)

@@ -105,7 +105,12 @@ def test_a_ball_that_holds_all_weights_warns():
         ({"solver": GSSG}, r"Did you mean GSSG\(\)\?"),
         ({"solver": "erm"}, "Use rho=0 for the plain mean"),
         ({"solver": "newton", "divergence": "cvar"}, r"CVaR.* is not: use solver='lbfgs'"),
-        ({"solver": "gssg", "groups": [0, 1, 0, 1]}, "cannot estimate the losses of groups"),
+        ({"solver": "gssg", "groups": np.eye(2, dtype=bool)[[0, 1, 0, 1]]}, "the groups overlap"),
+        ({"solver": "pssg", "groups": [0, 1, 0, 1]}, "use solver='gssg' or 'exact'"),
+        (
+            {"solver": GSSG(inflation=1.0), "groups": [0, 1, 0, 1]},
+            "The 'inflation' parameter must be 0 with groups",
+        ),
         ({"n_jobs": "a"}, "The 'n_jobs' parameter must be None or an integer"),
         ({"start": [1.0]}, "The 'start' parameter must hold 3 finite numbers"),
         ({"sample_weight": [1.0, 1.0, -1.0, 1.0]}, "must hold finite weights of at least 0"),

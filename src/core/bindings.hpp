@@ -13,6 +13,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -27,6 +28,7 @@ using namespace nb::literals;
 using Vector = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Matrix = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Integers = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using IntegerMatrix = nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using OutVector = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using OutMatrix = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
@@ -49,6 +51,18 @@ inline Losses as_losses(const Vector& z, const std::optional<Vector>& base) {
     require(z.size() > 0, "losses must hold at least one number.");
     if (base) require_length(*base, z.size(), "base");
     return {z.data(), base ? base->data() : nullptr, z.size()};
+}
+
+// The groups of rows, numbers from 0, and their base shares.
+inline Grouping as_grouping(const Integers& of, const Vector& shares) {
+    const auto number = static_cast<int64_t>(shares.size());
+    const auto is_group = [number](int64_t g) { return 0 <= g && g < number; };
+    require(std::all_of(of.data(), of.data() + of.size(), is_group),
+            "groups must be numbers from 0 to one less than the number of shares.");
+    const auto is_share = [](double share) { return share >= 0.0 && share < infinity; };
+    require(std::all_of(shares.data(), shares.data() + shares.size(), is_share),
+            "shares must be finite and at least 0.");
+    return {of.data(), shares.data(), shares.size()};
 }
 
 // -- errors and signals ------------------------------------------------------------------------

@@ -96,8 +96,15 @@ struct PySearch {
 };
 
 int signed_weights(const PyDivergence& divergence, const Vector& z,
-                   const std::optional<Vector>& base, const Matrix& blocks, OutVector out) {
+                   const std::optional<Vector>& base, const Matrix& blocks, OutVector out,
+                   const std::optional<std::pair<Integers, Vector>>& groups) {
     const Losses losses = as_losses(z, base);
+    Grouping grouping;
+    if (groups) {
+        const auto& [of, shares] = *groups;
+        require_length(of, losses.n, "groups");
+        grouping = as_grouping(of, shares);
+    }
     require_length(out, losses.n, "out");
     require(blocks.shape(1) == 4, "blocks must have 4 columns.");
     std::vector<Block> list;
@@ -111,7 +118,8 @@ int signed_weights(const PyDivergence& divergence, const Vector& z,
     }
     return checked(without_lock(losses.n, [&] {
         Workers workers(1, check_signals);
-        return kernels().signed_weights(divergence.core, losses, list, out.data(), workers);
+        return kernels().signed_weights(divergence.core, losses, grouping, list, out.data(),
+                                        workers);
     }));
 }
 
@@ -195,6 +203,7 @@ void bind_inner(nb::module_& module) {
         .def("answer", &PySearch::answer);
     module.def("signed_weights", &signed_weights, "divergence"_a, "z"_a.noconvert(),
                "base"_a.noconvert().none(), "blocks"_a.noconvert(), "out"_a.noconvert(),
+               "groups"_a.noconvert().none() = nb::none(),
                "Write the sum over blocks of coefficient × worst-case weights; return a status.");
     module.def("second_order", &second_order, "divergence"_a, "losses"_a.noconvert(),
                "p"_a.noconvert(), "multipliers"_a, "derivatives"_a.noconvert(), "out"_a.noconvert(),

@@ -129,8 +129,8 @@ void PyLoss::check_labels(const Vector& y, size_t m) const {
 // -- plans -------------------------------------------------------------------------------------------
 
 PyPlan::PyPlan(const std::string& kind, int64_t n, std::pair<int64_t, double> growth,
-               std::tuple<double, double, double> radius, double warm, const Integers& levels,
-               const Vector& probabilities) {
+               std::tuple<double, double, double> radius, double warm,
+               std::pair<IntegerMatrix, Vector> levels, const std::optional<Groups>& given) {
     require(kind == "full" || kind == "fixed" || kind == "growing" || kind == "multilevel",
             "The core has no draws of this kind.");
     core.kind = kind == "full"      ? DrawKind::full
@@ -144,16 +144,73 @@ PyPlan::PyPlan(const std::string& kind, int64_t n, std::pair<int64_t, double> gr
     require(core.rate >= 1.0, "rate must be at least 1.");
     std::tie(core.rho, core.inflation, core.delta) = radius;
     core.warm = warm;
-    sizes.assign(levels.data(), levels.data() + levels.size());
-    if (core.kind == DrawKind::multilevel) {
-        require(!sizes.empty() && sizes.back() == n && sizes.front() > 0,
-                "sizes must go from a positive number up to n.");
-        require_length(probabilities, sizes.size() - 1, "probabilities");
-        for (size_t k = 1; k < sizes.size(); ++k) {
-            require(sizes[k - 1] == sizes[k] / 2, "each size must be half of the next.");
-        }
-        core.levels = sizes.size() - 1;
+    starts = {0, n};
+    if (given) {
+        require(core.kind != DrawKind::growing, "growing draws have no groups.");
+        set_groups(*given);
     }
+    if (core.kind == DrawKind::multilevel || (core.kind == DrawKind::fixed && given)) {
+        set_levels(levels.first, levels.second);
+    }
+    core.sizes = sizes.data();
+    core.corrections = corrections.data();
+    core.cumulative = cumulative.data();
+    core.coefficients = coefficients.data();
+    core.members = members.data();
+    core.starts = starts.data();
+    core.group_sizes = group_sizes.data();
+}
+
+void PyPlan::set_groups(const Groups& given) {
+    const auto& [of, base, rows] = given;
+    require_length(of, static_cast<size_t>(core.n), "groups");
+    as_grouping(of, base);  // checks both
+    groups.assign(of.data(), of.data() + of.size());
+    shares.assign(base.data(), base.data() + base.size());
+    members.assign(rows.data(), rows.data() + rows.size());
+    core.groups = {groups.data(), shares.data(), shares.size()};
+    starts.assign(shares.size() + 1, 0);
+    for (size_t k = 0; k < members.size(); ++k) {
+        require(0 <= members[k] && members[k] < core.n, "members must be row numbers.");
+        const int64_t group = groups[members[k]], last = k > 0 ? groups[members[k - 1]] : group;
+        require(k == 0 || last < group || (last == group && members[k - 1] < members[k]),
+                "members must be different rows, ordered by group and row.");
+        ++starts[group + 1];
+    }
+    for (size_t g = 0; g < shares.size(); ++g) {
+        require((shares[g] > 0.0) == (starts[g + 1] > 0), "groups with a share must have rows.");
+        starts[g + 1] += starts[g];
+    }
+}
+
+void PyPlan::set_levels(const IntegerMatrix& rows, const Vector& probabilities) {
+    const size_t levels = rows.shape(0), width = starts.size() - 1;
+    require(levels > 0 && rows.shape(1) == width, "sizes must have a number for each group.");
+    require_length(probabilities, levels - 1, "probabilities");
+    group_sizes.assign(rows.data(), rows.data() + rows.size());
+    sizes.assign(levels, 0);
+    corrections.assign(levels, 0);
+    for (size_t k = 0; k < levels; ++k) {
+        for (size_t g = 0; g < width; ++g) {
+            const int64_t size = group_sizes[k * width + g], all = starts[g + 1] - starts[g];
+            require(size > 0 ? size <= all : size == all,
+                    "sizes must go from a positive number up to all rows.");
+            if (k + 1 < levels) {
+                const int64_t next = group_sizes[(k + 1) * width + g];
+                // A group keeps its last row.
+                const bool kept = !groups.empty() && next <= 1 && size == next;
+                require(kept || size == next / 2, "each size must be half of the next.");
+            } else if (core.kind == DrawKind::multilevel) {
+                require(size == all, "sizes must go from a positive number up to all rows.");
+            }
+            sizes[k] += size;
+            corrections[k] += !groups.empty() && size == 1 ? 2 : size;
+        }
+    }
+    if (core.kind == DrawKind::fixed) {
+        require(levels == 1 && sizes[0] == core.size, "size must be the number of rows.");
+    }
+    core.levels = levels - 1;
     double total = 0.0;
     for (size_t k = 0; k < core.levels; ++k) {
         const double q = probabilities.data()[k];
@@ -162,9 +219,6 @@ PyPlan::PyPlan(const std::string& kind, int64_t n, std::pair<int64_t, double> gr
         cumulative.push_back(total);
         coefficients.push_back(1.0 / q);
     }
-    core.sizes = sizes.data();
-    core.cumulative = cumulative.data();
-    core.coefficients = coefficients.data();
 }
 
 // -- rows of data ------------------------------------------------------------------------------------
@@ -256,9 +310,10 @@ void bind_types(nb::module_& module) {
              "residual"_a, "width"_a, "custom"_a.none() = nb::none());
     nb::class_<PyPlan>(module, "Plan", "The compiled form of a method of drawing rows.")
         .def(nb::init<const std::string&, int64_t, std::pair<int64_t, double>,
-                      std::tuple<double, double, double>, double, const Integers&, const Vector&>(),
-             "kind"_a, "n"_a, "growth"_a, "radius"_a, "warm"_a, "sizes"_a.noconvert(),
-             "probabilities"_a.noconvert())
+                      std::tuple<double, double, double>, double, std::pair<IntegerMatrix, Vector>,
+                      const std::optional<PyPlan::Groups>&>(),
+             "kind"_a, "n"_a, "growth"_a, "radius"_a, "warm"_a, "levels"_a.noconvert(),
+             "groups"_a.noconvert().none() = nb::none())
         .def_ro("cumulative", &PyPlan::cumulative, "P(correction at level ≤ k), k = 1, 2, …")
         .def_ro("coefficients", &PyPlan::coefficients, "1 / P(level k).");
 }

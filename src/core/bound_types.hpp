@@ -66,15 +66,23 @@ struct PyLoss {
 };
 
 struct PyPlan {
-    Plan core;
-    std::vector<int64_t> sizes;
-    std::vector<double> cumulative, coefficients;
+    // The groups of all rows, the shares of the groups, and the rows to draw from, by group.
+    using Groups = std::tuple<Integers, Vector, Integers>;
 
-    // growth: (size, rate); radius: (rho, inflation, delta).
+    Plan core;
+    std::vector<int64_t> sizes, corrections, groups, members, starts, group_sizes;
+    std::vector<double> cumulative, coefficients, shares;
+
+    // growth: (size, rate); radius: (rho, inflation, delta); levels: the rows of each group in a
+    // block of each level, one column without groups, and the probabilities of corrections.
     PyPlan(const std::string& kind, int64_t n, std::pair<int64_t, double> growth,
-           std::tuple<double, double, double> radius, double warm, const Integers& levels,
-           const Vector& probabilities);
+           std::tuple<double, double, double> radius, double warm,
+           std::pair<IntegerMatrix, Vector> levels, const std::optional<Groups>& given);
     PyPlan(const PyPlan&) = delete;
+
+  private:
+    void set_groups(const Groups& given);
+    void set_levels(const IntegerMatrix& rows, const Vector& probabilities);
 };
 
 struct PyRows {

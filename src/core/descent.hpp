@@ -77,13 +77,15 @@ SparseModel<Sparse<T, I>> model_for(const Sparse<T, I>& X, const Model& model,
 
 // Buffers for the rows of one draw.
 struct Drawn {
-    std::vector<int64_t> rows;
+    std::vector<int64_t> rows, groups;
     std::vector<double> y, b, f, z, u, anchor_u, weights, scratch;
 
-    void make_room(size_t count, size_t m, bool weighted) {
+    void make_room(size_t count, size_t m, bool weighted, const Grouping& grouping) {
         if (rows.size() >= count) return;
         rows.resize(count);
-        for (auto* each : {&y, &z, &weights, &scratch}) each->resize(count);
+        for (auto* each : {&y, &z, &weights}) each->resize(count);
+        scratch.resize(scratch_size(count, grouping));
+        if (grouping.of) groups.resize(count);
         if (weighted) b.resize(count);
         for (auto* each : {&f, &u, &anchor_u}) each->resize(count * m);
     }
@@ -95,7 +97,7 @@ class Descent {
     Descent(const Objective& objective, const Plan& plan, const Rows& X, const Labels& labels,
             const Columns& columns, const Anchor& anchor, Workers& workers)
         : objective_(objective), plan_(plan), X_(X), labels_(labels), columns_(columns),
-          anchor_(anchor), workers_(workers) {}
+          anchor_(anchor), workers_(workers), drawer_(plan) {}
 
     // Makes steps. On return, the model and the tally are those after the last completed step.
     Status run(const BitGenerator& rng, const Model& model, const Steps& steps, Tally& tally) {
@@ -120,11 +122,13 @@ class Descent {
                 const Steps& steps, double gamma, Tally& tally) {
         const auto count = static_cast<size_t>(choice.count);
         const auto first = static_cast<size_t>(choice.base);
-        drawn_.make_room(count, m, labels_.base != nullptr);
-        const Blocks blocks = place(rng, plan_, choice, shuffle_, drawn_.rows.data());
+        drawn_.make_room(count, m, labels_.base != nullptr, plan_.groups);
+        const Blocks blocks = place(rng, plan_, choice, drawer_, drawn_.rows.data());
         const int64_t* rows = drawn_.rows.data();
         for (size_t i = 0; i < count; ++i) drawn_.y[i] = labels_.y[rows[i]];
         for (size_t i = 0; i < count && labels_.base; ++i) drawn_.b[i] = labels_.base[rows[i]];
+        const int64_t* of = plan_.groups.of;
+        for (size_t i = 0; i < count && of; ++i) drawn_.groups[i] = of[rows[i]];
         const auto at_theta = [&](const DrawnRows& part, double* f) { stepper.scores(part, f); };
         const auto at_anchor = [&](const DrawnRows& part, double* f) {
             stepper.scores_at(anchor_.theta, part, f);
@@ -179,7 +183,9 @@ class Descent {
         if (status != Status::ok) return status;
         const double* base = labels_.base ? drawn_.b.data() : nullptr;
         const Losses losses{drawn_.z.data(), base, count};
-        status = signed_weights(objective_.divergence, losses, blocks.each.data(), blocks.number,
+        Grouping groups = plan_.groups;
+        if (groups.of) groups.of = drawn_.groups.data();
+        status = signed_weights(objective_.divergence, losses, groups, blocks.all(),
                                 drawn_.weights.data(), drawn_.scratch.data(), workers_);
         if (status != Status::ok) return status;
         for (size_t i = 0; i < count; ++i) {
@@ -195,7 +201,7 @@ class Descent {
     const Columns columns_;
     const Anchor anchor_;
     Workers& workers_;
-    Shuffle shuffle_;
+    Drawer drawer_;
     Drawn drawn_;
 };
 

@@ -23,8 +23,8 @@ size_t numbers_in(const AnyRows& any) {
 }
 
 DrawResult as_result(std::vector<int64_t> rows, const Blocks& blocks, int64_t base) {
-    const Block* first = blocks.each.data();
-    return {std::move(rows), {first, first + blocks.number}, base};
+    const auto all = blocks.all();
+    return {std::move(rows), {all.begin(), all.end()}, base};
 }
 
 const Kernels table = {
@@ -106,22 +106,22 @@ const Kernels table = {
         [](const BitGenerator& rng, const Plan& plan, double t) {
             const Choice choice = choose(rng, plan, t);
             std::vector<int64_t> rows(static_cast<size_t>(choice.count));
-            Shuffle shuffle;
-            const Blocks blocks = place(rng, plan, choice, shuffle, rows.data());
+            Drawer drawer(plan);
+            const Blocks blocks = place(rng, plan, choice, drawer, rows.data());
             return as_result(std::move(rows), blocks, choice.base);
         },
     .draw_level =
         [](const BitGenerator& rng, const Plan& plan, size_t level) {
-            std::vector<int64_t> rows(static_cast<size_t>(plan.sizes[level]));
+            const int64_t count = level == 0 ? plan.sizes[0] : plan.corrections[level];
+            std::vector<int64_t> rows(static_cast<size_t>(count));
             const Blocks blocks = place_level(rng, plan, level, rows.data());
             return as_result(std::move(rows), blocks, level == 0 ? plan.sizes[0] : 0);
         },
     .signed_weights =
-        [](const Divergence& divergence, const Losses& losses, const std::vector<Block>& blocks,
-           double* out, Workers& workers) {
-            std::vector<double> scratch(losses.n);
-            return signed_weights(divergence, losses, blocks.data(), blocks.size(), out,
-                                  scratch.data(), workers);
+        [](const Divergence& divergence, const Losses& losses, const Grouping& groups,
+           const std::vector<Block>& blocks, double* out, Workers& workers) {
+            std::vector<double> scratch(scratch_size(losses.n, groups));
+            return signed_weights(divergence, losses, groups, blocks, out, scratch.data(), workers);
         },
     .descend =
         [](const Task& task, const BitGenerator& rng, const Model& model, const Steps& steps,

@@ -78,8 +78,8 @@ struct Kernels {
     // draws.hpp and descent.hpp
     DrawResult (*draw)(const BitGenerator&, const Plan&, double t);
     DrawResult (*draw_level)(const BitGenerator&, const Plan&, size_t level);
-    Status (*signed_weights)(const Divergence&, const Losses&, const std::vector<Block>&,
-                             double* out, Workers&);
+    Status (*signed_weights)(const Divergence&, const Losses&, const Grouping&,
+                             const std::vector<Block>&, double* out, Workers&);
     Status (*descend)(const Task&, const BitGenerator&, const Model&, const Steps&, Tally&,
                       Workers&);
 

@@ -117,6 +117,13 @@ struct Block {
     double coefficient, radius;
 };
 
+// The groups of some rows, with their base shares; `of` is null if the ball reweights rows.
+struct Grouping {
+    const int64_t* of = nullptr;
+    const double* shares = nullptr;
+    size_t number = 0;
+};
+
 enum class DrawKind { full, fixed, growing, multilevel };
 
 // How rows are drawn, see draws.hpp.
@@ -129,8 +136,13 @@ struct Plan {
     double warm = 0;  // steps until corrections reach their full probability
     size_t levels = 0;
     const int64_t* sizes = nullptr;        // rows of a block at levels 0 … levels
+    const int64_t* corrections = nullptr;  // rows of a correction at levels 0 … levels
     const double* cumulative = nullptr;    // P(correction at level ≤ k), k = 1 … levels
     const double* coefficients = nullptr;  // 1 / P(level k)
+    Grouping groups;                       // of all rows
+    const int64_t* members = nullptr;      // the rows to draw from, one group after the other
+    const int64_t* starts = nullptr;       // where groups start in `members`, and its length
+    const int64_t* group_sizes = nullptr;  // rows of each group in a block, level by level
 };
 
 // The C interface of NumPy's bit generators.

@@ -55,12 +55,27 @@ class Plan:
         growth: tuple[int, float],
         radius: tuple[float, float, float],
         warm: float,
-        sizes: Annotated[
-            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        levels: tuple[
+            Annotated[
+                NDArray[numpy.int64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
         ],
-        probabilities: Annotated[
-            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
-        ],
+        groups: tuple[
+            Annotated[
+                NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ]
+        | None = None,
     ) -> None: ...
     @property
     def cumulative(self) -> list[float]:
@@ -250,6 +265,15 @@ def signed_weights(
         NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
     ],
     out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    groups: tuple[
+        Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+    ]
+    | None = None,
 ) -> int:
     """
     Write the sum over blocks of coefficient × worst-case weights; return a status.

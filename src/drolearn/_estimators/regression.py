@@ -105,9 +105,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
         Worst-case weights of the groups, if groups were passed to `fit`. Where several groups have
-        the same loss, these are the weights of the saddle point: with them as base shares, the
-        plain optimum is this model. If several weights do that, they are the closest ones to the
-        base shares in χ².
+        the same loss, exact solvers return the weights of the saddle point: with them as base
+        shares, the plain optimum is this model. If several weights do that, they are the closest
+        ones to the base shares in χ².
     gap_ : float
         No model with up to ten times the norm of this one (in scaled coordinates) has an objective
         below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
@@ -200,9 +200,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
             Base weights of the rows: weight 2 is the same as having the row twice. With
             l2="auto", their sum determines the penalty.
         groups : array-like of shape (n_samples,) or (n_samples, k), default=None
-            Group of each row. The ball then reweights groups instead of single rows, which needs an
-            exact solver. With several columns of names, groups are the combinations that occur. A
-            Boolean matrix has one column for each group, and groups may overlap: shares are
+            Group of each row. The ball then reweights groups instead of single rows. With several
+            columns of names, groups are the combinations that occur. A Boolean matrix has one
+            column for each group, and groups may overlap, which needs an exact solver: shares are
             proportional to the weight of their rows, rows in no group form one more group, and
             radius 0 is the mean over memberships, in which a row in two groups counts twice.
 

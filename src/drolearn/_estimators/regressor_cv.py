@@ -130,7 +130,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
         Worst-case weights of the groups, if groups were passed to `fit`. Where several groups have
-        the same loss, these are the weights of the saddle point.
+        the same loss, exact solvers return the weights of the saddle point.
     gap_ : float
         No model with up to ten times the norm of this one (in scaled coordinates) has an objective
         below objective_ − gap_. NaN if no bound is known, as for solvers other than exact ones.
@@ -240,9 +240,9 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
             determines the penalty.
         groups : array-like of shape (n_samples,) or (n_samples, k), default=None
             Group of each row, for training and for scoring="worst-group". The ball then reweights
-            groups instead of single rows, which needs an exact solver. With several columns of
-            names, groups are the combinations that occur. A Boolean matrix has one column for each
-            group, and groups may overlap.
+            groups instead of single rows. With several columns of names, groups are the
+            combinations that occur. A Boolean matrix has one column for each group, and groups may
+            overlap.
         split_groups : array-like of shape (n_samples,), default=None
             Group of each row for a `cv` that splits by groups, such as GroupKFold.
         domains : array-like of shape (n_samples,), default=None

@@ -75,6 +75,25 @@ class Groups:
         """The worst case of rows that corresponds to a worst case of groups."""
         return replace(worst, weights=self.rows(worst.weights))
 
+    @property
+    def members(self) -> list[NDArray[np.int64]]:
+        """The rows of each disjoint group that have weight; none of a group without a share."""
+        if self.of is None or self.inside is None:
+            raise RuntimeError("Groups that overlap are not a partition of the rows.")
+        order = np.argsort(self.of, kind="stable")
+        used = (self.inside > 0.0) & (self.shares > 0.0)[self.of]
+        order = order[used[order]]
+        counts = np.bincount(self.of[order], minlength=self.shares.size)
+        return np.split(order, np.cumsum(counts)[:-1])
+
+    def part(self, rows: NDArray[np.int64]) -> Groups:
+        """The disjoint groups of some rows, with the shares that the groups have of all rows."""
+        if self.of is None or self.inside is None:
+            raise RuntimeError("Groups that overlap are not a partition of the rows.")
+        of, inside = self.of[rows], self.inside[rows]
+        totals = np.bincount(of, inside, self.shares.size)
+        return Groups(self.shares, of, inside / np.where(totals > 0.0, totals, 1.0)[of])
+
     def within(self, group: int) -> Array:
         """The weights of all rows within one group; zero for rows of others."""
         one = np.zeros(self.shares.size)

@@ -48,6 +48,8 @@ def choose(problem: Problem, tol: float, max_iter: float) -> Solver:
     # GSSG reaches a relative gap of 1e-3 after about 300,000 rows, for any n, and needs ten times
     # as many rows for a tenth of the gap.  It needs half a pass at least.
     passes = max(0.5, 3e5 / n) * (1e-3 / tol)
+    # Balls over groups are often so large that groups have equal losses: there, exact solvers are
+    # faster.
     possible = problem.groups is None and problem.divergence.strictly_convex and passes <= max_iter
     # Where GSSG was faster: on many rows, or for a rough solution where rows are far more than
     # columns.

@@ -322,7 +322,7 @@ class _Evaluator:
     def __init__(self, problem: Problem, average: bool, rows: int) -> None:
         self.problem, self.average, self.slack = problem, average, 0.0
         if problem.n > 2 * rows:
-            part = problem.subset(subsample(problem.n, rows))
+            part = _part(problem, rows)
             if part.weights is None or part.weights.any():
                 # Later iterates are better on all rows, unless the subsample clearly disagrees.
                 self.problem, self.slack = part, 2e-3
@@ -358,6 +358,25 @@ class _Evaluator:
             gamma,
         )
         return math.isfinite(value)
+
+
+def _part(problem: Problem, count: int) -> Problem:
+    """The problem on about `count` rows, or up to twice as many with groups.
+
+    A group has its share of the rows, and at least as many as if all groups had equally many.
+    """
+    groups = problem.groups
+    if groups is None:
+        return problem.subset(subsample(problem.n, count))
+    members = [rows for rows in groups.members if rows.size]
+    equal, total = count // len(members), sum(rows.size for rows in members)
+    parts = []
+    for rows in members:
+        parts.append(rows[subsample(rows.size, max(equal, count * rows.size // total, 1))])
+    chosen = np.sort(np.concatenate(parts))
+    part = groups.part(chosen)
+    # The weights of the rows are those for which the groups have their shares of all rows.
+    return replace(problem.subset(chosen), groups=part, weights=part.rows(part.shares))
 
 
 def _stalled(state: State, n: int, tol: float) -> bool:

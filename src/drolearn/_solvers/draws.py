@@ -2,7 +2,8 @@
 
 Every method produces *draws*: rows, and blocks (start, stop, coefficient, radius) of them.  The
 signed weight of a row is Σ over blocks of coefficient × its worst-case weight within the
-block, and the gradient estimate is the weighted sum of the gradients of the rows.
+block, and the gradient estimate is the weighted sum of the gradients of the rows.  With groups, a
+block has rows of every group, and its worst case reweights the mean losses of the groups.
 
     Full        one block, all rows                                   (FSG)
     Fixed       one block of M rows                                   (SGD)
@@ -23,11 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
+from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import not_finite, not_solved
-from drolearn._validation import as_count, as_losses, as_radius, as_weights
+from drolearn._validation import as_count, as_groups, as_losses, as_radius, as_weights
 from drolearn.divergence import Divergence, as_divergence
 
-__all__ = ["Draw", "Fixed", "Full", "Growing", "Method", "as_draw"]
+__all__ = ["Draw", "Fixed", "Full", "Growing", "Method", "halved"]
 
 Array = NDArray[np.float64]
 
@@ -45,6 +47,8 @@ class Draw:
         Start, stop, coefficient and radius of each block.
     batch_size : int
         Number of rows in the base block; the others belong to a correction.
+    groups : tuple of two arrays or None
+        If the ball reweights groups: the group number of each row, and the shares of all groups.
 
     Examples
     --------
@@ -58,6 +62,7 @@ class Draw:
     indices: NDArray[np.int64]
     blocks: Array
     batch_size: int
+    groups: tuple[NDArray[np.int64], Array] | None = None
 
     def weights(
         self,
@@ -97,7 +102,7 @@ class Draw:
         ball = as_divergence(divergence)
         b = None if sample_weight is None else as_weights(sample_weight, z.size)
         out = np.empty(z.size)
-        status = _core.signed_weights(ball.core, z, b, self.blocks, out)
+        status = _core.signed_weights(ball.core, z, b, self.blocks, out, self.groups)
         if status == _core.NOT_FINITE:
             raise ValueError(not_finite(z))
         if status == _core.NOT_SOLVED:
@@ -111,18 +116,23 @@ class Method:
 
         ρ_M = ρ + c (1/M − 1/N)^((1−δ)/2),
 
-    where c is `inflation` and δ is `delta`.
+    where c is `inflation` and δ is `delta`.  `groups` are names of the groups of the rows, or a
+    `Groups` object, which `__post_init__` makes of names.
     """
 
     n: int
     rho: float = field(default=0.1, kw_only=True)
     inflation: float = field(default=0.0, kw_only=True)
     delta: float = field(default=0.01, kw_only=True)
+    groups: Any = field(default=None, kw_only=True, repr=False)
     scheme: ClassVar[str] = ""  # the name of the method in the core
 
     def __post_init__(self) -> None:
         """Check the settings."""
         as_count("n", self.n)
+        if self.groups is not None and not isinstance(self.groups, Groups):
+            groups = Groups.make(as_groups(self.groups, int(self.n))[1], None)
+            object.__setattr__(self, "groups", groups)
         as_radius(self.rho)
         if not 0.0 <= self.inflation < math.inf:
             raise ValueError(
@@ -133,19 +143,35 @@ class Method:
             raise ValueError(
                 f"The 'delta' parameter must be at least 0 and below 1. Got {self.delta!r} instead."
             )
+        if self.groups is not None:
+            self._check_groups()
+
+    def _check_groups(self) -> None:
+        if self.groups.of is None:
+            raise ValueError(
+                "The 'groups' parameter of a method of drawing rows must hold one name for each "
+                "row: overlapping groups need an exact solver."
+            )
+        if self.inflation > 0.0:
+            raise ValueError(
+                f"The 'inflation' parameter must be 0 with groups, whose number is the same in "
+                f"every block. Got {self.inflation!r} instead."
+            )
 
     @cached_property
     def plan(self) -> _core.Plan:
         """The method as an object of the core."""
-        sizes, probabilities = self._levels()
+        groups = self.groups
+        if groups is not None:
+            groups = (groups.of, groups.shares, np.concatenate(self._members))
         return _core.Plan(
             self.scheme,
             int(self.n),
             (self._size(), self._rate()),
             (float(self.rho), float(self.inflation), float(self.delta)),
             self._warm(),
-            sizes,
-            probabilities,
+            self._levels(),
+            groups,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,7 +206,24 @@ class Method:
                 f"numpy.random.default_rng(0). Got {type(rng).__name__} instead."
             )
         with rng.bit_generator.lock:
-            return as_draw(_core.draw(rng.bit_generator.capsule, self.plan, float(step)))
+            return self._as_draw(_core.draw(rng.bit_generator.capsule, self.plan, float(step)))
+
+    def _as_draw(self, parts: tuple[Any, ...]) -> Draw:
+        """A draw of the core as a `Draw`; the view makes the integers np.int64 on every system."""
+        indices, blocks, batch_size = parts
+        indices = indices.view(np.int64)
+        groups = None if self.groups is None else (self.groups.of[indices], self.groups.shares)
+        return Draw(indices, blocks, batch_size, groups)
+
+    @cached_property
+    def _members(self) -> list[NDArray[np.int64]]:
+        return self.groups.members
+
+    def _rows(self) -> NDArray[np.int64]:
+        """Number of rows to draw from: of each group, or of all rows."""
+        if self.groups is None:
+            return np.array([int(self.n)])
+        return np.array([rows.size for rows in self._members])
 
     def _size(self) -> int:
         return int(self.n)
@@ -192,7 +235,8 @@ class Method:
         return 0.0
 
     def _levels(self) -> tuple[NDArray[np.int64], Array]:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
+        """Rows of each group in a block of each level, and the probabilities of corrections."""
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -209,6 +253,9 @@ class Full(Method):
         A block of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
     delta : float, default=0.01
         See `inflation`.
+    groups : array-like of shape (n,), default=None
+        Names of the groups of the rows.  The ball then reweights groups, from their shares of the
+        rows, and `sample_weight` of the rows counts within groups.
 
     Examples
     --------
@@ -237,6 +284,10 @@ class Fixed(Method):
         A block of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
     delta : float, default=0.01
         See `inflation`.
+    groups : array-like of shape (n,), default=None
+        Names of the groups of the rows.  The ball then reweights groups, from their shares of the
+        rows, and `sample_weight` of the rows counts within groups.
+        A batch has the rows of the smallest block of `Multilevel`.
 
     Examples
     --------
@@ -255,7 +306,14 @@ class Fixed(Method):
         as_count("batch_size", self.batch_size)
 
     def _size(self) -> int:
+        if self.groups is not None:
+            return int(self._levels()[0].sum())
         return min(int(self.batch_size), int(self.n))
+
+    def _levels(self) -> tuple[NDArray[np.int64], Array]:
+        if self.groups is None:
+            return super()._levels()
+        return halved(self._rows(), int(self.batch_size))[:1], np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -276,6 +334,8 @@ class Growing(Fixed):
         A block of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
     delta : float, default=0.01
         See `inflation`.
+    groups : None
+        Growing batches of groups do not exist.
 
     Examples
     --------
@@ -297,11 +357,23 @@ class Growing(Fixed):
                 f"The 'rate' parameter must be a number above 1. Got {self.rate!r} instead."
             )
 
+    def _check_groups(self) -> None:
+        raise ValueError(
+            "The 'groups' parameter must be None for Growing: use Multilevel, Fixed or Full."
+        )
+
     def _rate(self) -> float:
         return float(self.rate)
 
 
-def as_draw(parts: tuple[Any, ...]) -> Draw:
-    """A draw of the core as a `Draw`; the view makes the integers np.int64 on every system."""
-    indices, blocks, batch_size = parts
-    return Draw(indices.view(np.int64), blocks, batch_size)
+def halved(rows: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
+    """Rows of each group in a block of levels 0, 1, …: half of the next level, but at least one.
+
+    `rows` are those of the last level.  The first level has at least `batch_size` of them.
+    """
+    sizes = [rows]
+    while True:
+        half = np.where(sizes[0] > 1, sizes[0] // 2, sizes[0])
+        if half.sum() < batch_size or (half == sizes[0]).all():
+            return np.array(sizes, dtype=np.int64)
+        sizes.insert(0, half)

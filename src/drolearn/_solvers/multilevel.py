@@ -7,6 +7,9 @@ The correction of level k draws n_k rows and splits them into two parts of n_{k�
 
 As n_K = N and each part is a uniform random subset, the expectations telescope: E[G] is the
 gradient of the robust loss of all rows, for every N, every radius and every divergence.
+
+With groups, a draw has n_k rows of each group, where n_{k−1} = max(1, ⌊n_k/2⌋); a single row is in
+both parts.  The base shares of the groups are those of all rows in every block.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
 from drolearn._solvers.allocation import allocate
-from drolearn._solvers.draws import Draw, Method, as_draw
+from drolearn._solvers.draws import Draw, Method, halved
 from drolearn._validation import as_count, float_or_nan
 
 __all__ = ["Multilevel"]
@@ -57,6 +60,10 @@ class Multilevel(Method):
         A block of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
     delta : float, default=0.01
         See `inflation`.
+    groups : array-like of shape (n,), default=None
+        Names of the groups of the rows.  The ball then reweights groups, from their shares of the
+        rows, and `sample_weight` of the rows counts within groups.
+        Every block has rows of every group.
 
     Examples
     --------
@@ -114,12 +121,21 @@ class Multilevel(Method):
             )
 
     @cached_property
+    def group_sizes(self) -> NDArray[np.int64]:
+        """Rows of each group in a block of each level; one column without groups."""
+        return halved(self._rows(), int(self.batch_size))
+
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Sizes n_0, …, n_K = N of the blocks of the levels."""
-        sizes = [int(self.n)]
-        while sizes[-1] // 2 >= self.batch_size:
-            sizes.append(sizes[-1] // 2)
-        return np.array(sizes[::-1], dtype=np.int64)
+        return self.group_sizes.sum(axis=1)
+
+    @cached_property
+    def costs(self) -> NDArray[np.int64]:
+        """Rows of the base block and of the corrections; the single row of a group counts twice."""
+        if self.groups is None:
+            return self.sizes
+        return np.append(self.sizes[0], (self.sizes + (self.group_sizes == 1).sum(axis=1))[1:])
 
     @cached_property
     def level_probabilities(self) -> Array:
@@ -133,7 +149,7 @@ class Multilevel(Method):
     @property
     def cost(self) -> float:
         """Expected number of rows of a draw."""
-        return float(self.sizes[0] + self.level_probabilities @ self.sizes[1:])
+        return float(self.costs[0] + self.level_probabilities @ self.costs[1:])
 
     def draw_level(self, rng: np.random.Generator, level: int) -> Draw:
         """Draw only the base block, or only a correction.
@@ -160,7 +176,7 @@ class Multilevel(Method):
         [[0.0, 500.0, 1.0], [0.0, 250.0, -0.5], [250.0, 500.0, -0.5]]
         """
         with rng.bit_generator.lock:
-            return as_draw(_core.draw_level(rng.bit_generator.capsule, self.plan, level))
+            return self._as_draw(_core.draw_level(rng.bit_generator.capsule, self.plan, level))
 
     def tuned(
         self,
@@ -204,7 +220,7 @@ class Multilevel(Method):
         share = max(budget // (levels + 1), 1)
         seconds = np.full(levels + 1, np.nan)
         for k in range(levels + 1):
-            repeats = min(share // int(self.sizes[k]), 1000)
+            repeats = min(share // int(self.costs[k]), 1000)
             if repeats < 4 and k > 2:
                 break
             norms = []
@@ -221,11 +237,11 @@ class Multilevel(Method):
             unknown = np.setdiff1d(np.arange(1, levels + 1), known)
             seconds[unknown] = np.exp(np.polyval(line, unknown))
         seconds = np.where(np.isnan(seconds), seconds[known[-1]], seconds)
-        probabilities = allocate(self.sizes, seconds)
+        probabilities = allocate(self.costs, seconds)
         return replace(self, probabilities=tuple(float(q) for q in probabilities))
 
     def _warm(self) -> float:
         return float(self.warm)
 
     def _levels(self) -> tuple[NDArray[np.int64], Array]:
-        return self.sizes, self.level_probabilities
+        return self.group_sizes, self.level_probabilities

@@ -20,7 +20,7 @@ from drolearn._solvers.ending import Ending, describe_exact, describe_stochastic
 from drolearn._solvers.exact import Minimum, minimise, single_threaded_blas
 from drolearn._solvers.inputs import as_problem, as_start
 from drolearn._solvers.path import Path, Start
-from drolearn._solvers.problem import Problem
+from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.solvers import Solver, Stochastic
 from drolearn._validation import float_or_nan
 from drolearn.divergence import CVaR, Divergence
@@ -64,8 +64,8 @@ class Solution:
     state : State or None
         The final state of a stochastic solver.
     group_weights : array of shape (number of groups,) or None
-        Worst-case weights of the groups, if there are groups.  Where their losses are equal, these
-        are the weights of the saddle point, which balance the gradients of the groups.
+        Worst-case weights of the groups, if there are groups.  Where their losses are equal, exact
+        solvers return the weights of the saddle point, which balance the gradients of the groups.
 
     Examples
     --------
@@ -153,7 +153,8 @@ def solve(
         Names of the groups of the rows; with several columns of names, groups are the combinations
         that occur.  A Boolean matrix has one column for each group, and groups may overlap.  The
         ball then reweights groups instead of rows; a ball that holds all weights minimises the loss
-        of the worst group.  Needs an exact solver.
+        of the worst group.  Needs an exact solver, or "gssg", "gssg-anchor", "fsg" or "sgd" for
+        groups that do not overlap.
     solver : str or Solver, default="auto"
         "auto", "exact", "lbfgs", "newton", "gssg", "gssg-anchor", "pssg", "fsg" or "sgd", or an
         object with settings, such as ``GSSG(batch_size=128)``.
@@ -314,9 +315,6 @@ def run_next(
 def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Solution:
     relative_gap = minimum.gap / problem.loss_scale(minimum.value)
     norm, iterations, name = minimum.gradient_norm, minimum.iterations, minimum.direction
-    group_weights = None
-    if problem.groups is not None:
-        group_weights = problem.groups.shares if problem.plain else minimum.at.shares
     smaller = "a larger level" if isinstance(problem.divergence, CVaR) else "a smaller rho"
     return Solution(
         theta=minimum.theta,
@@ -329,8 +327,14 @@ def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Soluti
         passes=float(iterations),
         ending=minimum.ending,
         history=history,
-        group_weights=group_weights,
+        group_weights=_group_weights(problem, minimum.at),
     )
+
+
+def _group_weights(problem: Problem, at: Evaluation) -> Array | None:
+    if problem.groups is None:
+        return None
+    return problem.groups.shares if problem.plain else at.shares
 
 
 def _solve_by_draws(
@@ -376,4 +380,5 @@ def _solve_by_draws(
         ending=ending,
         history=state.history,
         state=state,
+        group_weights=_group_weights(problem, at),
     )

@@ -220,11 +220,11 @@ class Stochastic(Solver):
         return not isinstance(self.step_size, str)
 
     def _lacks(self, problem: Problem) -> str:
-        """Batches of rows cannot estimate the loss of a group without bias."""
-        if problem.groups is None:
+        """What the problem lacks for draws, and what to use instead."""
+        if problem.groups is None or problem.groups.of is not None:
             return ""
         return (
-            f"solver={self.name!r} draws rows and cannot estimate the losses of groups: use "
+            f"solver={self.name!r} draws rows of each group, but the groups overlap: use "
             f"solver='exact'."
         )
 
@@ -302,6 +302,7 @@ class GSSG(Stochastic):
             rho=problem.rho,
             inflation=self.inflation,
             delta=self.delta,
+            groups=problem.groups,
         )
         if self.anchor:
             step = as_step(problem, self.step_size, float(self.batch_size), 1.0, decay=False)
@@ -351,6 +352,12 @@ class PSSG(Stochastic):
     inflation: float = 0.0
     delta: float = 0.01
 
+    def _lacks(self, problem: Problem) -> str:
+        """What the problem lacks for growing batches, and what to use instead."""
+        if problem.groups is None:
+            return ""
+        return "solver='pssg' draws rows of no particular group: use solver='gssg' or 'exact'."
+
     def _recipe(self, problem: Problem) -> Recipe:
         """Draws, step sizes and how to use them, for a problem."""
         size = as_count("batch_size", self.batch_size)
@@ -391,7 +398,7 @@ class FSG(Stochastic):
     def _recipe(self, problem: Problem) -> Recipe:
         """Draws, step sizes and how to use them, for a problem."""
         step = as_step(problem, self.step_size, float(problem.n), 0.5, decay=False)
-        method = Full(problem.n, rho=problem.rho)
+        method = Full(problem.n, rho=problem.rho, groups=problem.groups)
         return Recipe(method, step, math.inf, bool(self.average), math.inf, False)
 
 
@@ -433,7 +440,10 @@ class SGD(Stochastic):
     def _recipe(self, problem: Problem) -> Recipe:
         """Draws, step sizes and how to use them, for a problem."""
         size = as_count("batch_size", self.batch_size)
-        method = Fixed(problem.n, size, rho=problem.rho, inflation=self.inflation, delta=self.delta)
+        method = Fixed(
+            problem.n, size, rho=problem.rho, inflation=self.inflation, delta=self.delta,
+            groups=problem.groups,
+        )  # fmt: skip
         step = as_step(problem, self.step_size, float(size), 0.5, decay=True)
         return Recipe(method, step, math.inf, bool(self.average), math.inf, False)
 
