@@ -101,22 +101,42 @@ def score_fold(
     groups = None if rows.groups is None else rows.groups[train]
     solver = _FoldSolver(model, part, groups)
     results: list[list[_Result]] = [[] for _ in balls]
-    previous: list[Start | None] = [None] * len(balls)  # the models of the last penalty
+    models: list[list[Start]] = []  # of the last penalties, one for each ball
+    zero: tuple[int, Solution, Start] | None = None  # the smallest ball with a zero model
     for multiple in path.l2s_:
         l2 = penalty_of(data, float(multiple), train)
-        solution: Solution | None = None
-        start: Start | None = None
+        models = [*models[-2:], []]
         for k, ball in enumerate(balls):
             problem = solver.problem(ball, l2)
-            # A zero model that is optimal for a ball is optimal for every larger one.
-            if solution is None or solution.ending is not Ending.ZERO_MODEL:
-                neighbours = [one for one in (start, previous[k]) if one is not None]
-                solution, start = solver.solve(problem, k, neighbours)
-            previous[k] = start
+            # A zero model that is optimal for a ball is so for all larger ones and all penalties.
+            if zero is None or k < zero[0]:
+                solution, start = solver.solve(problem, k, _starts(models, k))
+                if solution.ending is Ending.ZERO_MODEL:
+                    zero = k, solution, start
+            else:
+                _, solution, start = zero
+            models[-1].append(start)
             score = _score(model, path, problem, solution, validation, rows.select(test))
             is_zero = _is_zero(problem, solution, path.path_tol)
             results[k].append(_Result(score, is_zero, solution.converged))
     return results
+
+
+def _starts(models: list[list[Start]], ball: int) -> list[Start]:
+    """Models from which the next fit may start: those of its neighbours, and an extrapolation.
+
+    `models` are those of the last penalties, and of the smaller balls of this penalty.
+    """
+    *before, row = models
+    if ball and before:
+        # What the last step to this ball has changed at the last penalty.
+        last = before[-1]
+        return [row[-1], last[ball], row[-1].moved(last[ball], last[ball - 1])]
+    if ball:
+        return [row[-1]]
+    if len(before) > 1:
+        return [before[-1][0], before[-1][0].moved(before[-1][0], before[-2][0])]
+    return [before[-1][0]] if before else []
 
 
 class _FoldSolver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,10 +19,12 @@ __all__ = [
     "Point",
     "ZeroModel",
     "can_certify_closely",
+    "curvature_of",
     "duality_gap",
     "norm_bound",
     "optimal_zero_model",
     "saddle_weights",
+    "weighted_hessian",
 ]
 
 Array = NDArray[np.float64]
@@ -96,14 +98,14 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     best = bound(at.slopes, delta, point.gradient * free)
     if best <= 0.1 * tol * problem.loss_scale(reached) or not can_certify_closely(problem):
         return best
-    hessian, slopes_after = _second_order(problem, at)
+    hessian = weighted_hessian(problem, at)
     hessian[np.diag_indices_from(hessian)] += penalty
     for ridge in (1e-12, 1e-9, 1e-6):
         # A larger ridge limits the step in directions without curvature.
         delta = solve_spd(hessian, point.gradient, ridge)
         if not float(np.linalg.norm(delta)) <= 1e3 * norm_bound(problem, point):
             continue
-        u = slopes_after(problem.scores(problem.to_model(delta)))
+        u = _slopes_after(problem, at, problem.scores(problem.to_model(delta)))
         residual = problem.scaled_gradient(problem.data_gradient(u, p))
         best = min(best, bound(u, delta, residual + penalty * (point.v - delta)))
         if best <= tol * problem.loss_scale(reached):
@@ -111,35 +113,50 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     return best
 
 
-def _second_order(problem: Problem, at: Evaluation) -> tuple[Array, Callable[[Array], Array]]:
-    """The Hessian of the weighted loss Σ p l, and l' − l'' f as a function of scores f.
+def weighted_hessian(problem: Problem, at: Evaluation) -> Array:
+    """The Hessian of the weighted loss Σ p l without penalty.
 
-    The slopes are moved to where l* is finite.  For m classes with probabilities q, l'' is the
-    matrix diag(q) − q qᵀ of each row.
+    For m classes with probabilities q, l'' is the matrix diag(q) − q qᵀ of each row.
     """
-    p, y, m = at.worst.weights, problem.y, problem.m
+    p, m = at.worst.weights, problem.m
     if m == 1:
-        curvature = problem.loss.bends(at.scores, y, problem.threads)
-        hessian, _ = problem.gram(p * curvature)
-        return hessian, lambda f: problem.loss.clip_slopes(at.slopes - curvature * f, y)
-    size, rows = problem.d + 1, np.arange(problem.n)
-    q = at.slopes.reshape(-1, m).copy()
-    q[rows, y.astype(np.int64)] += 1.0
+        return problem.gram(p * problem.loss.bends(at.scores, problem.y, problem.threads))[0]
+    size, q = problem.d + 1, _probabilities(problem, at)
     hessian = np.empty((m, size, m, size))
     for k in range(m):
         hessian[k, :, k] = problem.gram(p * q[:, k] * (1.0 - q[:, k]))[0]
         for other in range(k):
             block = -problem.gram(p * q[:, k] * q[:, other])[0]
             hessian[k, :, other], hessian[other, :, k] = block, block.T
+    return hessian.reshape(m * size, m * size)
 
-    def slopes_after(f: Array) -> Array:
-        f = f.reshape(-1, m)
-        moved = np.maximum(q * (1.0 - f + (q * f).sum(axis=1, keepdims=True)), 0.0)
-        moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
-        moved[rows, y.astype(np.int64)] -= 1.0
-        return moved.ravel()
 
-    return hessian.reshape(m * size, m * size), slopes_after
+def curvature_of(problem: Problem, at: Evaluation) -> float:
+    """Σ p l'', for m classes with the trace of l'': a measure of the size of `weighted_hessian`."""
+    if problem.m == 1:
+        return float(at.worst.weights @ problem.loss.bends(at.scores, problem.y, problem.threads))
+    q = _probabilities(problem, at)
+    return float(at.worst.weights @ (q * (1.0 - q)).sum(axis=1))
+
+
+def _probabilities(problem: Problem, at: Evaluation) -> Array:
+    """The probabilities of the classes, one line for each row."""
+    q = at.slopes.reshape(-1, problem.m).copy()
+    q[np.arange(problem.n), problem.y.astype(np.int64)] += 1.0
+    return q
+
+
+def _slopes_after(problem: Problem, at: Evaluation, f: Array) -> Array:
+    """l' − l'' f for scores f, moved to where l* is finite."""
+    y, m = problem.y, problem.m
+    if m == 1:
+        curvature = problem.loss.bends(at.scores, y, problem.threads)
+        return problem.loss.clip_slopes(at.slopes - curvature * f, y)
+    q, f = _probabilities(problem, at), f.reshape(-1, m)
+    moved = np.maximum(q * (1.0 - f + (q * f).sum(axis=1, keepdims=True)), 0.0)
+    moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
+    moved[np.arange(problem.n), y.astype(np.int64)] -= 1.0
+    return moved.ravel()
 
 
 def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:

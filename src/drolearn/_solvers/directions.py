@@ -166,12 +166,12 @@ def can_newton(problem: Problem) -> bool:
 
 def newton_cost(problem: Problem) -> float:
     """The cost of a Newton step, in steps of L-BFGS."""
-    n, d, row = problem.n, problem.d + 1, problem.row_size
-    dense = not problem.sparse
+    n, m, d, row = problem.n, problem.m, problem.d + 1, problem.row_size
     # Seconds as measured on one machine; only their ratio matters, which varies little.
-    matrix = n * d * (d * 5e-11 + 7e-10) if dense else n * row * row * 1.5e-9
-    step = 1.3e-9 * n * row + 1.5e-8 * n + 2e-4
-    return 1.0 + (matrix + d**3 * 1e-10) / step
+    block = n * row * row * 1.5e-9 if problem.sparse else n * d * (d * 5e-11 + 7e-10)
+    matrix = block * m * (m + 1) / 2  # one block for each pair of classes
+    step = m * (1.3e-9 * n * row + 1.5e-8 * n) + 2e-4
+    return 1.0 + (matrix + problem.size**3 * 1e-10) / step
 
 
 def newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:

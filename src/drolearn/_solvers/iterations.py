@@ -60,6 +60,13 @@ class Iterates:
         self.values.clear()
         self.hints = 0
 
+    def remember(self, change: Array, gradient_change: Array) -> None:
+        """Add a step to the memory, unless it has no curvature."""
+        curvature = float(change @ gradient_change)
+        largest = float(np.linalg.norm(change) * np.linalg.norm(gradient_change))
+        if curvature > _LEAST_CURVATURE * largest:
+            self.memory.append((change, gradient_change, curvature))
+
 
 class Run:
     """Iterations on one problem, from a point that is set before."""
@@ -166,11 +173,7 @@ def _iterate(
                 return Ending.STUCK
             memory.clear()
             continue
-        change, gradient_change = new.v - point.v, new.gradient - point.gradient
-        curvature = float(change @ gradient_change)
-        largest = float(np.linalg.norm(change) * np.linalg.norm(gradient_change))
-        if curvature > _LEAST_CURVATURE * largest:
-            memory.append((change, gradient_change, curvature))
+        iterates.remember(new.v - point.v, new.gradient - point.gradient)
         iterates.point, iterates.steps = new, iterates.steps + 1
 
 
@@ -187,6 +190,8 @@ def _converged(
     allowed = tol * problem.loss_scale(point.value)
     if iterates.inverse is not None:  # the decrement is almost that of Newton's method
         return -0.5 * slope <= _ENOUGH * allowed
+    if not newton and _bound(problem, point) <= allowed:
+        return True
     certificate_follows = newton or has_hessian(problem)
     close = -0.5 * slope <= 0.5 * allowed
     if not certificate_follows:
@@ -203,12 +208,24 @@ def _converged(
     return iterates.hints >= (1 if certificate_follows else 2)
 
 
+def _bound(problem: Problem, point: Point) -> float:
+    """A bound of the gap, as the objective is at least as convex as its penalty.
+
+    It holds within `norm_bound`, which coordinates without a penalty need.
+    """
+    g, penalty = point.gradient, problem.penalty
+    free = penalty <= 1e-100
+    bent = np.divide(g * g, penalty, out=np.zeros_like(g), where=~free)
+    return 0.5 * float(bent.sum()) + float(np.linalg.norm(g[free])) * norm_bound(problem, point)
+
+
 def _expected_decrease(values: deque[float]) -> float:
     """The decrease of all further steps, extrapolated from the last ten as a geometric series.
 
-    At least 0.3 times the decrease of the last five, as progress may pause.
+    At least 0.3 times the decrease of the last five, as progress may pause.  Ten steps are needed:
+    from the solution of a similar problem, the first steps are short.
     """
     if len(values) < 11:
-        return 0.6 * (values[-6] - values[-1]) if len(values) > 5 else 0.0
+        return math.inf
     before, last = values[0] - values[5], values[5] - values[10]
     return max(last * last / (before - last), 0.3 * last) if last < before else math.inf
