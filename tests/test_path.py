@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from drolearn._solvers.inputs import as_problem
 from drolearn._solvers.path import Path, Start
@@ -65,3 +66,50 @@ def test_paths_over_groups_and_squares():
         )  # fmt: skip
         assert found.value == pytest.approx(best.value, rel=1e-5)
         assert math.isfinite(found.value)
+
+
+def _labels(rng, scores):
+    """Classes drawn with the probabilities of a softmax."""
+    return (scores + rng.gumbel(size=scores.shape)).argmax(axis=1).astype(float)
+
+
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "wide"])
+def test_paths_of_several_classes_are_accurate(kind, separable):
+    """Also with more columns than a Hessian may have, and where the curvature tends to zero."""
+    rng = np.random.default_rng(1)
+    n, d = (150, 2500) if kind == "wide" else (200, 6)
+    X = rng.standard_normal((n, d)) * (1.0 if kind == "dense" else rng.random((n, d)) < 0.2)
+    scores = 2.0 * X[:, :3]
+    y = scores.argmax(axis=1).astype(float) if separable else _labels(rng, scores)
+    rows = X if kind == "dense" else csr_matrix(X)
+    path, models = Path(), []
+    for l2 in (1.0, 0.1, 1e-2, 1e-3, 1e-4):
+        models.append([])
+        for k, rho in enumerate((0.0, 0.03, 0.3)):
+            problem = _problem(rows, y, rho, l2, loss="multinomial")
+            assert Path.suits(problem)
+            assert Path.forms_hessians(problem) is (kind != "wide")
+            near = [row[k] for row in models[-2:] if len(row) > k]
+            solution, start = run_next(path, problem, k, near, max_iter=500, tol=1e-4)
+            models[-1].append(start)
+            best = run(
+                problem, problem.zeros(), solver="exact", max_iter=2000, tol=1e-7,
+                random_state=None, watch=None,
+            )  # fmt: skip
+            # Without Hessians a solution next to a corner may be less accurate, and says so.
+            assert solution.converged or (kind == "wide" and rho > 0.0)
+            allowed = (1e-4 if solution.converged else 1e-3) * problem.loss_scale(best.value)
+            assert solution.value <= best.value + allowed, (rho, l2)
+
+
+def test_starts_are_extrapolated_linearly():
+    rng = np.random.default_rng(0)
+    X, y = labelled(n=50)
+    problem = _problem(X, y, 0.0, 1.0)
+    theta = rng.standard_normal((3, *problem.zeros().shape))
+    first, second, third = (Start(one, problem.scores(one)) for one in theta)
+    moved = first.moved(second, third)
+    np.testing.assert_allclose(moved.theta, theta[0] + theta[1] - theta[2])
+    np.testing.assert_allclose(moved.scores, problem.scores(moved.theta))
+    assert first.moved(Start(theta[1]), third).scores is None

@@ -43,8 +43,8 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         "worst-domain" are minus the mean loss of the worst group or domain passed to `fit`,
         "robust" is minus the robust loss at radius `scoring_rho` (for CVaR, at its own level), and
         other names and callables are scorers of scikit-learn. The candidate with the largest mean
-        score is chosen; with "loss", a ball is chosen only if it is better than the plain loss by
-        more than a standard error of the difference over the folds.
+        score is chosen; with "loss", a ball is chosen only if it is significantly better than the
+        plain loss (5%, corrected for folds that share training rows).
     scoring_rho : float, default=0.1
         Radius for scoring="robust".
     exclude_zero : bool, default=True

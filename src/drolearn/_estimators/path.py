@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer_names
@@ -31,6 +32,9 @@ __all__ = ["RobustLinearCV"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Fold = tuple[Indices, Indices]  # training and validation rows
+# How often a ball that is as good as the plain loss may be chosen by scoring="loss".
+_SIGNIFICANCE = 0.05
 _RHOS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _LEVELS = (1.0, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1)
 # Multiples of 1/Σw: the reciprocals of C = 1e-4 … 1e4, the grid of LogisticRegressionCV.
@@ -91,7 +95,7 @@ class RobustLinearCV(RobustLinear):
         table = np.array(results)  # folds × balls × penalties × (score, is_zero, converged)
         self.scores_, self.zero_models_ = table[..., 0], table[..., 1] > 0.0
         self._warn_of_unconverged(int((table[..., 2] == 0.0).sum()), table[..., 2].size)
-        ball, penalty = self._best_candidate(balls)
+        ball, penalty = self._best_candidate(balls, folds)
         self.best_l2_ = float(self.l2s_[penalty])
         refit = context.subcontext(task_name="refit")
         refit.call_on_fit_task_begin(**arguments)
@@ -133,7 +137,7 @@ class RobustLinearCV(RobustLinear):
                     f"without {parameter}: pass {parameter} to fit, or use another scoring."
                 )
 
-    def _folds(self, data: TrainingData, split_groups: Any) -> list[tuple[Indices, Indices]]:
+    def _folds(self, data: TrainingData, split_groups: Any) -> list[Fold]:
         """Return training and validation rows of each fold."""
         splitter: Any = check_cv(self.cv, data.y, classifier=is_classifier(self))
         by_groups = isinstance(splitter, GroupsConsumerMixin)
@@ -162,11 +166,11 @@ class RobustLinearCV(RobustLinear):
 
     # -- the choice ------------------------------------------------------------------------
 
-    def _best_candidate(self, balls: list[Ball]) -> tuple[int, int]:
+    def _best_candidate(self, balls: list[Ball], folds: list[Fold]) -> tuple[int, int]:
         """Return the indices of the best ball and penalty; sets `best_score_`, `cv_results_`.
 
         Of equally good candidates it is the one with the largest ball, then the largest penalty.
-        With scoring="loss" it is plain unless a ball is better beyond the noise of the folds.
+        With scoring="loss" it is plain unless a ball is significantly better.
         """
         mean = self.scores_.mean(axis=0)
         if not np.isfinite(mean).all():
@@ -185,7 +189,11 @@ class RobustLinearCV(RobustLinear):
             and isinstance(self.scoring, str)
             and self.scoring == "loss"
         ):
-            best = self._plain_unless_better(best, np.where(allowed[0], mean[0], -math.inf))
+            plain = 0, int(np.argmax(np.where(allowed[0], mean[0], -math.inf)))
+            # Rows of the folds are not shifted, so the plain loss is the right one for them: the
+            # best of many balls is too often the best by chance.
+            if not _significantly_better(self.scores_[:, *best] - self.scores_[:, *plain], folds):
+                best = plain
         best_of_all = _argmax(mean)
         if is_zero[best_of_all] and not allowed[best_of_all]:
             learning = [ball for ball, zero in zip(balls, is_zero, strict=True) if not zero.all()]
@@ -210,17 +218,6 @@ class RobustLinearCV(RobustLinear):
             "chosen": ((ball == best[0]) & (penalty == best[1])).ravel(),
         }
         return best
-
-    def _plain_unless_better(self, best: tuple[int, int], plain: Array) -> tuple[int, int]:
-        """Return the best plain candidate unless another is better by a standard error.
-
-        Rows of the folds are not shifted, so the plain loss is the right one for them: without
-        this rule, the best of many candidates is too often the best by chance.
-        """
-        candidate = 0, int(np.argmax(plain))
-        difference = self.scores_[:, best[0], best[1]] - self.scores_[:, 0, candidate[1]]
-        better = float(difference.mean()) > float(_standard_error(difference))
-        return best if better else candidate
 
     def _describe(self, ball: Ball, penalty: Any) -> str:
         name = "level" if isinstance(ball.divergence, CVaR) else "rho"
@@ -305,6 +302,21 @@ def _argmax(mean: Array) -> tuple[int, int]:
     """The best candidate; of equal ones that of the largest ball, then of the largest penalty."""
     ball = int(mean.shape[0] - 1 - np.argmax(mean.max(axis=1)[::-1]))
     return ball, int(np.argmax(mean[ball]))
+
+
+def _significantly_better(difference: Array, folds: list[Fold]) -> bool:
+    """Whether scores differ by more than chance: the corrected t-test of Nadeau and Bengio.
+
+    Folds share training rows, so their scores are correlated: the variance of the mean over k folds
+    is about (1/k + test rows/training rows) times that of one fold, not 1/k times.  With one fold
+    the noise is unknown, and every improvement counts.
+    """
+    k, mean = difference.size, float(difference.mean())
+    if k == 1:
+        return mean > 0.0
+    overlap = float(np.mean([test.size / train.size for train, test in folds]))
+    error = math.sqrt((1.0 / k + overlap) * float(difference.var(ddof=1)))
+    return mean > float(stdtrit(k - 1, 1.0 - _SIGNIFICANCE)) * error
 
 
 def _standard_error(scores: Array) -> Array:

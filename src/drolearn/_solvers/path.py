@@ -55,12 +55,12 @@ class Start(NamedTuple):
     theta: Array
     scores: Array | None = None
 
-    def moved(self, along: Start, origin: Start, share: float = 1.0) -> Start:
-        """Return self + share · (along − origin); scores are linear in θ."""
-        theta = self.theta + share * (along.theta - origin.theta)
+    def moved(self, along: Start, origin: Start) -> Start:
+        """Return self + along − origin; scores are linear in θ."""
+        theta = self.theta + (along.theta - origin.theta)
         if self.scores is None or along.scores is None or origin.scores is None:
             return Start(theta)
-        return Start(theta, self.scores + share * (along.scores - origin.scores))
+        return Start(theta, self.scores + (along.scores - origin.scores))
 
 
 class _Hessian(NamedTuple):

@@ -441,9 +441,13 @@ class SGD(Stochastic):
         """Draws, step sizes and how to use them, for a problem."""
         size = as_count("batch_size", self.batch_size)
         method = Fixed(
-            problem.n, size, rho=problem.rho, inflation=self.inflation, delta=self.delta,
+            problem.n,
+            size,
+            rho=problem.rho,
+            inflation=self.inflation,
+            delta=self.delta,
             groups=problem.groups,
-        )  # fmt: skip
+        )
         step = as_step(problem, self.step_size, float(size), 0.5, decay=True)
         return Recipe(method, step, math.inf, bool(self.average), math.inf, False)
 
