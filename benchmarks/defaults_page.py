@@ -55,8 +55,12 @@ class _Table:
     def mean(self, data: str, model: str, key: str) -> float:
         return float(np.mean([row[key] for row in self._of(data, model)]))
 
+    def tuned(self, data: str, plain: str = "plain, CV") -> float:
+        """The log loss of "robust, CV" relative to another model."""
+        return self.mean(data, "robust, CV", "loss") / self.mean(data, plain, "loss")
+
     def splits(self, data: str) -> int:
-        return len(self._of(data, "plain"))
+        return len(self._of(data, "robust, CV"))
 
     def share_of_plain(self, data: str) -> float:
         return float(np.mean([row["rho"] == 0.0 for row in self._of(data, "robust, CV")]))
@@ -74,6 +78,12 @@ def page() -> str:
     return _HEAD.format(splits=splits) + _goals(table) + _MEANING + _zero_models() + _lines(table)
 
 
+def worse_than_tuned(rows: list[dict[str, Any]]) -> list[str]:
+    """Names of data sets on which "robust, CV" has a log loss 2% above that of "plain, CV"."""
+    table = _Table(rows)
+    return [name for name in table.names if table.splits(name) and table.tuned(name) > 1.02]
+
+
 def _goals(table: _Table) -> str:
     """Compare with the goals, and name the data sets that miss them."""
     names = table.names
@@ -83,9 +93,6 @@ def _goals(table: _Table) -> str:
 
     def loss(name: str) -> float:
         return table.mean(name, "robust", "loss") / table.mean(name, "plain", "loss")
-
-    def tuned(name: str) -> float:
-        return table.mean(name, "robust, CV", "loss") / table.mean(name, "plain, CV", "loss")
 
     mean = float(np.mean([error(name) for name in names]))
     goals = [
@@ -103,7 +110,7 @@ def _goals(table: _Table) -> str:
         ),
         (
             "log loss of `RobustClassifierCV()` at most 2% above *plain, CV*",
-            [f"{name} ({tuned(name):.3f} ×)" for name in names if tuned(name) > 1.02],
+            [f"{name} ({table.tuned(name):.3f} ×)" for name in worse_than_tuned(table.rows)],
         ),
     ]
     lines = ["## Goals", "", "| goal | missed by |", "|---|---|"]

@@ -256,6 +256,8 @@ WRONG = {
     "unknown groups of rows": lambda: _core.signed_weights(
         CHI2, Z, None, BLOCK, OUT, (np.arange(10), np.ones(9))
     ),
+    "weights of other losses": lambda: _core.weigh(CHI2, Z, np.full(10, 0.1), 0.1, np.empty(9)),
+    "few base weights": lambda: _core.weigh(CHI2, Z, np.full(9, 0.1), 0.1, np.empty(10)),
     "a level that is not there": lambda: _core.draw_level(GENERATOR, PLAN, 3),
     "another capsule": lambda: _core.draw(
         np.random.default_rng(0).bit_generator.seed_seq, PLAN, 0.0

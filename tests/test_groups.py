@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
 
 from drolearn import (
     GSSG,
@@ -16,6 +17,11 @@ from drolearn import (
     solve,
     worst_case,
 )
+from drolearn._solvers.directions import Goal, point_at
+from drolearn._solvers.exact import minimise
+from drolearn._solvers.group_steps import balanced, group_direction
+from drolearn._solvers.inputs import as_problem
+from drolearn.datasets import load_adult
 from tests.examples import stochastic
 
 
@@ -323,3 +329,41 @@ def test_a_group_without_weight_is_not_drawn():
     same = solve(X[rows], y[rows], sample_weight=weight[rows], groups=g[rows], **given)
     assert found.group_weights[2] == 0.0
     assert found.value == pytest.approx(same.value, rel=0.02)
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "hellinger", "total-variation"])
+@pytest.mark.parametrize("rho", [1.0, np.inf])
+def test_default_iterations_suffice_for_groups(divergence, rho):
+    """Groups whose losses are tied at the optimum, and groups that are almost tied."""
+    adult = load_adult()
+    rows = np.arange(0, adult.y.size, 9)
+    X = StandardScaler().fit_transform(adult.X[rows].astype(np.float64))
+    groups = np.column_stack([adult.sex, adult.race])[rows]
+    clf = RobustClassifier(rho, divergence=divergence).fit(X, adult.y[rows], groups=groups)
+    assert clf.converged_
+    assert clf.gap_ <= 1e-6 * clf.robust_loss_
+
+
+def test_steps_for_groups_balance_their_gradients():
+    """At the optimum, the weights of the model's minimum are those of the saddle point."""
+    rng = np.random.default_rng(2)
+    n = 400
+    X = rng.standard_normal((n, 5))
+    g = np.arange(n) % 4
+    y = np.where(X[:, 0] + (g == 1) * X[:, 1] + rng.standard_normal(n) > 0, 1.0, -1.0)
+    problem = as_problem(
+        X, y, rho=10.0, divergence="chi2", loss="logistic", l2=0.01, fit_intercept=True,
+        sample_weight=None, n_jobs=None, groups=g,
+    )  # fmt: skip
+    minimum = minimise(
+        problem, "exact", problem.zeros(), tol=1e-8, max_iter=500, watch=lambda *_: False
+    )
+    point = point_at(problem, problem.from_model(minimum.theta), Goal(epsilon=1e-9))
+    tied = problem.groups.means(point.at.losses) > minimum.at.value - 1e-6
+    assert tied.sum() > 1
+    unbalanced = float(np.linalg.norm(point.gradient))
+    dual = balanced(problem, problem.groups, point, 1e-9)
+    assert float(np.linalg.norm(dual.gradient)) < 1e-4 < unbalanced
+    np.testing.assert_allclose(dual.at.shares, minimum.at.shares, atol=1e-3)
+    direction = group_direction(problem, problem.groups, point, 1e-9)
+    assert float(np.linalg.norm(direction)) < 1e-3

@@ -153,6 +153,17 @@ void follow(const PyDivergence& divergence, const Vector& t, double cap, OutVect
     }));
 }
 
+nb::tuple weigh(const PyDivergence& divergence, const Vector& z, const Vector& base, double alpha,
+                OutVector p) {
+    require_length(p, z.size(), "p");
+    const Losses losses = as_losses(z, base);
+    Weighing weighing;
+    checked(without_lock(z.size(), [&] {
+        return kernels().weigh(divergence.core, losses, alpha, p.data(), weighing);
+    }));
+    return nb::make_tuple(weighing.lam, weighing.divergence);
+}
+
 void elementary(const std::string& name, const Vector& x, OutVector out, bool portable) {
     constexpr std::pair<const char*, Elementary> functions[] = {
         {"exp", Elementary::exp},
@@ -210,6 +221,9 @@ void bind_inner(nb::module_& module) {
                "threads"_a = 1, "Write the parts of the Hessian of the robust loss.");
     module.def("follow", &follow, "divergence"_a, "t"_a.noconvert(), "cap"_a, "s"_a.noconvert(),
                "rise"_a.noconvert(), "Write the inverse of φ' and its slope.");
+    module.def("weigh", &weigh, "divergence"_a, "z"_a.noconvert(), "base"_a.noconvert(), "alpha"_a,
+               "p"_a.noconvert(),
+               "Write the weights for a given alpha; return lambda and the divergence.");
     module.def("elementary", &elementary, "name"_a, "x"_a.noconvert(), "out"_a.noconvert(),
                "portable"_a = false, "Write an elementary function of x, for tests.");
 }

@@ -21,6 +21,20 @@ class CustomCurve {
         return inverse_from(divergence_.slope_one + divergence_.origin, x, cap, s);
     }
 
+    // φ(s) − slope_one · (s − 1).
+    bool phi(const std::vector<double>& s, std::vector<double>& value) {
+        positive_.resize(s.size());
+        value.resize(s.size());
+        // φ may be undefined at zero; its limit there is phi_zero.
+        for (size_t i = 0; i < s.size(); ++i) positive_[i] = s[i] > 0.0 ? s[i] : 1.0;
+        if (!divergence_.phi(positive_.data(), value.data(), value.size())) return false;
+        for (size_t i = 0; i < s.size(); ++i) {
+            const double level = value[i] - divergence_.slope_one * (s[i] - 1.0);
+            value[i] = s[i] > 0.0 ? level : divergence_.phi_zero;
+        }
+        return true;
+    }
+
     // `curve_sums` for each of some chunks.
     bool sums(const Ball& ball, const Losses& losses, const Search& search, double* out,
               Sums* parts) {
@@ -143,20 +157,6 @@ class CustomCurve {
     }
 
     static double step_size(double x) { return 1e-7 * (1.0 + std::fabs(x)); }
-
-    // φ(s) − slope_one · (s − 1).
-    bool phi(const std::vector<double>& s, std::vector<double>& value) {
-        positive_.resize(s.size());
-        value.resize(s.size());
-        // φ may be undefined at zero; its limit there is phi_zero.
-        for (size_t i = 0; i < s.size(); ++i) positive_[i] = s[i] > 0.0 ? s[i] : 1.0;
-        if (!divergence_.phi(positive_.data(), value.data(), value.size())) return false;
-        for (size_t i = 0; i < s.size(); ++i) {
-            const double level = value[i] - divergence_.slope_one * (s[i] - 1.0);
-            value[i] = s[i] > 0.0 ? level : divergence_.phi_zero;
-        }
-        return true;
-    }
 
     // Replaces φ(s) by ∫₁ˢ φ'(v) − φ'(1) dv where |s − 1| ≤ 1e-3. φ itself is about (s − 1)² there
     // and has lost its digits; φ' is about s − 1 and has not. Gauss' rule with three points has a

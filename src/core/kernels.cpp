@@ -56,6 +56,7 @@ const Kernels table = {
     .sample_stride = sample_stride,
     .second_order = second_order,
     .follow = follow,
+    .weigh = weigh,
     .losses_of = losses_of,
     .bends_of = bends_of,
     .scores =

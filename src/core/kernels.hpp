@@ -61,6 +61,7 @@ struct Kernels {
     Status (*second_order)(const Divergence&, const Weighted&, const Derivatives&,
                            const SecondOrder&, Inner2&, Workers&);
     Status (*follow)(const Divergence&, const double* t, size_t n, double cap, const InverseSlope&);
+    Status (*weigh)(const Divergence&, const Losses&, double alpha, double* p, Weighing&);
 
     // loss.hpp
     Status (*losses_of)(const Loss&, const Scored&, double* z, double* slope, Workers&);

@@ -1,7 +1,8 @@
-// Derivatives of worst-case weights with respect to the losses, for Hessians and smoothed worst
-// cases.
+// Smoothed worst cases, and derivatives of worst-case weights with respect to the losses.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "custom.hpp"
@@ -39,6 +40,11 @@ struct Inner2 {
 struct InverseSlope {
     double* s;
     double* rise;
+};
+
+// The output of `weigh`: λ and Σ b φ(s).
+struct Weighing {
+    double lam = 0, divergence = 0;
 };
 
 namespace TARGET {
@@ -174,6 +180,62 @@ inline Status follow(const Divergence& divergence, const double* t, size_t n, do
             out.rise[i] = inside ? at.ds : 0.0;
         }
     });
+    return Status::ok;
+}
+
+// Writes the weights p = b s((z − λ)/α) with Σ p = 1 for a given α; Σ b must be 1.
+//
+// log Σ b s((z − λ)/α) decreases in λ, and is linear for KL: Newton's method within a bracket, which
+// is halved where that does not make the logarithm half as large.
+inline Status weigh(const Divergence& divergence, const Losses& losses, double alpha, double* p,
+                    Weighing& out) {
+    const double *z = losses.z, *b = losses.b;
+    const size_t n = losses.n;
+    double top = -infinity, bottom = infinity;
+    for (size_t i = 0; i < n; ++i) {
+        if (b[i] <= 0.0) continue;
+        top = std::max(top, z[i]);
+        bottom = std::min(bottom, z[i]);
+    }
+    double mass = 0.0;  // of the largest losses
+    for (size_t i = 0; i < n; ++i) mass += z[i] == top ? b[i] : 0.0;
+    const double cap = 1.0 / std::max(mass, 1e-300);
+    std::vector<double> t(n), s(n), rise(n);
+    // Differences from the largest loss keep their digits: λ is one, too.  s ≤ 1 for λ = 0, and
+    // s ≥ 1 for the smallest loss.
+    double low = bottom - top, high = 0.0, lam = 0.0, before = infinity;
+    for (int step = 0; step < 500; ++step) {
+        for (size_t i = 0; i < n; ++i) t[i] = ((z[i] - top) - lam) / alpha;
+        const Status status = follow(divergence, t.data(), n, cap, {s.data(), rise.data()});
+        if (status != Status::ok) return status;
+        double total = 0.0, slope = 0.0;
+        for (size_t i = 0; i < n; ++i) {
+            total += b[i] * s[i];
+            slope += b[i] * rise[i];
+        }
+        (total >= 1.0 ? low : high) = lam;
+        const double size = std::fabs(std::log(total));
+        const double newton = lam + alpha * std::log(total) * total / slope;
+        const bool inside = low < newton && newton < high;
+        const double next = inside && size <= 0.5 * before ? newton : 0.5 * (low + high);
+        const bool rounding = size <= 4e-16 || high - low <= 4e-16 * std::fabs(lam);
+        if (rounding || next == lam) break;
+        before = size;
+        lam = next;
+    }
+    double total = 0.0;
+    for (size_t i = 0; i < n; ++i) total += b[i] * s[i];
+    for (size_t i = 0; i < n; ++i) s[i] /= total;
+    if (divergence.family == Family::custom) {
+        if (!CustomCurve(divergence).phi(s, rise)) return Status::callback_failed;
+    } else {
+        for (size_t i = 0; i < n; ++i) rise[i] = phi_of(divergence, s[i]);
+    }
+    out = {top + lam, 0.0};
+    for (size_t i = 0; i < n; ++i) {
+        p[i] = b[i] * s[i];
+        if (b[i] > 0.0) out.divergence += b[i] * rise[i];
+    }
     return Status::ok;
 }
 

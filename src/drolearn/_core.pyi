@@ -318,6 +318,19 @@ def follow(
 ) -> None:
     """Write the inverse of φ' and its slope."""
 
+def weigh(
+    divergence: Divergence,
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    base: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    alpha: float,
+    p: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> tuple:
+    """Write the weights for a given alpha; return lambda and the divergence."""
+
 def elementary(
     name: str,
     x: Annotated[

@@ -72,35 +72,11 @@ def smoothed(
         bend = bend_of(divergence, z, exact.weights, b, exact.alpha, exact.lam, both=True)
         return replace(exact, value=exact.value - epsilon * exact.achieved), bend
     else:
-        p, lam = _weights_at_alpha(divergence, z, b, epsilon)
+        p = np.empty(z.size)
+        lam, psi = _core.weigh(divergence.core, z, b, epsilon, p)
         bend = bend_of(divergence, z, p, b, epsilon, lam, both=False)
-        psi = divergence.between(p, b)
     value = float(p @ z) - epsilon * psi
     return replace(exact, weights=p, value=value, alpha=epsilon), bend
-
-
-def _weights_at_alpha(
-    divergence: Divergence, z: Array, b: Array, alpha: float
-) -> tuple[Array, float]:
-    """The weights p = b s((z − λ)/α) with Σ p = 1 for a given α, and λ."""
-    s, rise = np.empty(z.size), np.empty(z.size)
-    positive = b > 0.0
-    high = float(z[positive].max())
-    cap = 1.0 / max(float(b[positive & (z == high)].sum()), 1e-300)
-    # Differences from the largest loss keep their digits.
-    below = z - high
-
-    def excess(lam: float) -> float:
-        with np.errstate(over="ignore"):
-            t = (below - lam) / alpha
-        _core.follow(divergence.core, t, cap, s, rise)
-        return float(b @ s) - 1.0
-
-    # s ≤ 1 for λ = the largest loss, s ≥ 1 for λ = the smallest.
-    lam = _root(excess, float(below[positive].min()), 0.0)
-    excess(lam)
-    p = b * s
-    return p / p.sum(), high + lam
 
 
 def bend_of(

@@ -14,6 +14,7 @@ from drolearn import _core
 from drolearn._inner.smoothing import bend_of, inverse_of
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.certificate import Point
+from drolearn._solvers.group_steps import group_direction
 from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
 
@@ -175,7 +176,9 @@ def newton_cost(problem: Problem) -> float:
 
 
 def newton_direction(problem: Problem, point: Point, goal: Goal) -> Array:
-    """−H⁻¹ g with the Hessian of the robust loss and of the penalty."""
+    """−H⁻¹ g with the Hessian of the robust loss and of the penalty, or a step for groups."""
+    if problem.groups is not None and goal.epsilon > 0.0:
+        return group_direction(problem, problem.groups, point, goal.epsilon)
     hessian = robust_hessian(problem, point, goal)
     hessian[np.diag_indices_from(hessian)] += problem.penalty
     return -solve_spd(hessian, point.gradient)

@@ -42,6 +42,7 @@ from drolearn._solvers.directions import (
     point_at,
 )
 from drolearn._solvers.ending import Ending
+from drolearn._solvers.group_steps import balanced
 from drolearn._solvers.iterations import Iterates, Run, can_separate, largest_loss
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
@@ -325,18 +326,25 @@ class _Solve(Run):
         share = min(goal.epsilon / problem.loss_scale(best.value), 1.0)
         # The Hessian grows like 1/ε: small gradients need tiny Newton decrements.
         inner_tol = max(1e-2 * tol * share, 1e-15)
-        if self.direction != "newton":
+        groups = problem.groups if self.direction == "newton" else None
+        if groups is not None:
+            inner_tol = max(1e-2 * share, 0.1 * tol)
+        elif self.direction != "newton":
             inner_tol = min(max(0.05 * tol, 0.1 * share), 1e-3)
         self.descend(inner_tol, self.max_iter, goal)
         sharp = point_at(problem, self.point.v, ROBUST)
         # Without a certificate: the difference R − R_ε is known, and the gap of R_ε is estimated.
         estimate = sharp.value - self.point.value + inner_tol * problem.loss_scale(sharp.value)
-        proved = duality_gap(problem, self.point, tol, sharp.value)
+        dual = self.point
+        if groups is not None:
+            unit = tol * problem.loss_scale(sharp.value)
+            dual = balanced(problem, groups, dual, 1e-2 * min(goal.epsilon, unit))
+        proved = duality_gap(problem, dual, tol, sharp.value)
         if sharp.value < best.value:
             self.best = best = sharp
         gap = estimate if math.isnan(proved) else proved
         if sharp.value - gap > self.bound:
-            self.bound, self.dual_shares = sharp.value - gap, self.point.at.shares
+            self.bound, self.dual_shares = sharp.value - gap, dual.at.shares
         return max(best.value - self.bound, 0.0)
 
     # -- between stages ----------------------------------------------------------------
