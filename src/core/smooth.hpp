@@ -185,8 +185,8 @@ inline Status follow(const Divergence& divergence, const double* t, size_t n, do
 
 // Writes the weights p = b s((z − λ)/α) with Σ p = 1 for a given α; Σ b must be 1.
 //
-// log Σ b s((z − λ)/α) decreases in λ, and is linear for KL: Newton's method within a bracket, which
-// is halved where that does not make the logarithm half as large.
+// log Σ b s((z − λ)/α) decreases in λ, and is linear for KL: Newton's method within a bracket,
+// which is halved where that does not make the logarithm half as large.
 inline Status weigh(const Divergence& divergence, const Losses& losses, double alpha, double* p,
                     Weighing& out) {
     const double *z = losses.z, *b = losses.b;
