@@ -10,6 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from drolearn import CVaR, Divergence, Ending, RobustClassifier, ZeroModelWarning, rho_max, solve
+from drolearn._solvers.inputs import as_problem
+from drolearn._solvers.zero_model import SharedBall, smallest_ball
 
 _DIVERGENCES = ["chi2", "kl", "reverse-kl", "hellinger", "total-variation"]
 
@@ -73,6 +75,26 @@ def test_three_classes_are_proved_to_be_zero():
         clf = RobustClassifier(1.1 * rho_max(X, y), max_iter=1000).fit(X, y)
     assert clf.ending_ is Ending.ZERO_MODEL
     assert not clf.coef_.any()
+
+
+def test_the_search_ends_at_a_radius_and_goes_on_for_a_larger_one(monkeypatch):
+    X, y, w = _data(2)
+    radius = rho_max(X, y, "kl", w)
+    searches = []
+
+    def search(problem, at_most):
+        searches.append(at_most)
+        return smallest_ball(problem, at_most)
+
+    monkeypatch.setattr("drolearn._solvers.zero_model.smallest_ball", search)
+    shared = SharedBall()
+    for factor, known in ((0.5, math.inf), (0.2, math.inf), (1.5, radius), (9.0, radius)):
+        problem = as_problem(
+            X, y, rho=factor * radius, divergence="kl", loss="logistic", l2=0.0, groups=None,
+            fit_intercept=True, sample_weight=w, n_jobs=None,
+        )  # fmt: skip
+        assert shared.within(problem).rho == pytest.approx(known)
+    assert searches == pytest.approx([0.5 * radius, 1.5 * radius])
 
 
 def test_weights_and_repeated_rows_are_equivalent():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import Solution, run, run_next
 from drolearn._solvers.solvers import Exact
-from drolearn._solvers.zero_model import smallest_ball
+from drolearn._solvers.zero_model import SharedBall
 from drolearn.divergence import CVaR, Divergence, as_divergence
 
 if TYPE_CHECKING:
@@ -146,14 +145,14 @@ class _FoldSolver:
         self.model, self.data, self.groups = model, data, groups
         self.path = Path()
         self.first: Problem | None = None
-        self.zero_radius = cache(lambda: None if self.first is None else smallest_ball(self.first))
+        self.shared_ball = SharedBall()
 
     def problem(self, ball: Ball, l2: float) -> Problem:
         """Make a problem that shares with all others what depends on the rows only."""
         problem = self.model._problem(self.data, self.groups, ball.rho, ball.divergence, l2)
         if self.first is None:
             self.first = problem
-        return replace(problem, measured=self.first.columns, zero_radius=self.zero_radius)
+        return replace(problem, measured=self.first.columns, shared_ball=self.shared_ball)
 
     def solve(self, problem: Problem, ball: int, starts: list[Start]) -> tuple[Solution, Start]:
         """Fit one candidate from one of some models; return also where the next may start."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
-from drolearn._solvers.zero_model import SmallestBall, smallest_ball
+from drolearn._solvers.zero_model import SharedBall, SmallestBall, smallest_ball
 from drolearn.divergence import as_divergence
 
 __all__ = [
@@ -166,7 +166,9 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     and descent methods approach it slowly.
     """
     over_rows_of_classes = problem.loss.of != "residual" and problem.groups is None
-    if not over_rows_of_classes or point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
+    if problem.plain or not over_rows_of_classes:
+        return None
+    if point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
         return None
     ball, radius = _closest_weights(problem)
     if problem.rho < radius * (1.0 - 1e-12):
@@ -216,8 +218,7 @@ def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:
     For total variation and CVaR they are the closest ones in χ²; others may be closer.
     """
     if problem.divergence.strictly_convex:
-        shared = problem.zero_radius
-        ball = smallest_ball(problem) if shared is None else shared()
+        ball = (problem.shared_ball or SharedBall()).within(problem)
         return ball, ball.rho
     ball = smallest_ball(replace(problem, divergence=as_divergence("chi2")))
     if ball.rho == math.inf:

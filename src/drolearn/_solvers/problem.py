@@ -11,7 +11,7 @@ the columns, and needs no copy of X.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -84,9 +84,8 @@ class Problem:
         Threads for passes over all rows.
     measured : tuple, optional
         `columns` of another problem, to be used for this one.
-    zero_radius : callable, optional
-        Returns the smallest ball in which the zero model is optimal, if several problems share it.
-        It does not depend on radius, penalty and loss.
+    shared_ball : SharedBall, optional
+        The smallest ball in which the zero model is optimal, if several problems share it.
     """
 
     X: Any
@@ -102,7 +101,7 @@ class Problem:
     scaling: Scaling = field(default="exact", kw_only=True)
     n_jobs: int | None = field(default=None, kw_only=True)
     measured: Columns | None = field(default=None, kw_only=True)
-    zero_radius: Callable[[], Any] | None = field(default=None, kw_only=True)
+    shared_ball: Any = field(default=None, kw_only=True)
 
     @property
     def n(self) -> int:

@@ -27,7 +27,7 @@ from drolearn import _core
 from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Problem
 
-__all__ = ["SmallestBall", "least_moved_mass", "smallest_ball"]
+__all__ = ["SharedBall", "SmallestBall", "least_moved_mass", "smallest_ball"]
 
 Array = NDArray[np.float64]
 
@@ -55,6 +55,9 @@ class SmallestBall(NamedTuple):
     """The norm of Σ p a in scaled coordinates."""
 
 
+_NONE = SmallestBall(math.inf, np.empty(0), math.inf)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dual:
     """The dual function at one point."""
@@ -67,17 +70,34 @@ class _Dual:
     """b ds/dt of the rows."""
 
 
-def smallest_ball(problem: Problem) -> SmallestBall:
-    """The smallest ball in which the zero model is optimal, for a strictly convex divergence."""
+class SharedBall:
+    """`smallest_ball` of problems that differ only in radius, penalty and loss."""
+
+    def __init__(self) -> None:
+        self.searched, self.ball = -1.0, _NONE
+
+    def within(self, problem: Problem) -> SmallestBall:
+        """Return the smallest ball if it is not larger than that of the problem."""
+        if self.ball.rho == math.inf and problem.rho > self.searched:
+            self.searched, self.ball = problem.rho, smallest_ball(problem, problem.rho)
+        return self.ball
+
+
+def smallest_ball(problem: Problem, at_most: float = math.inf) -> SmallestBall:
+    """The smallest ball in which the zero model is optimal, for a strictly convex divergence.
+
+    Balls of a radius above `at_most` count as none, and the search ends once it is proved that only
+    these are left.
+    """
     b = problem.base_weights
     point = np.zeros(problem.size + 1)
     at = _evaluate(problem, b, point)
     # No weights have a larger divergence; a dual value above it proves that there are none.
-    largest = problem.divergence.maximum(float(b[b > 0.0].min()))
+    largest = min(at_most, problem.divergence.maximum(float(b[b > 0.0].min())))
     positive = math.isinf(problem.divergence.phi_zero)
     for _ in range(_STEPS_POSITIVE if positive else _STEPS):
         if at.value > largest * (1.0 + 1e-9):
-            return SmallestBall(math.inf, at.p, math.inf)
+            return _NONE
         if float(np.linalg.norm(at.gradient)) <= _BALANCED:
             break
         step = -_newton_step(problem, at)
@@ -95,7 +115,7 @@ def smallest_ball(problem: Problem) -> SmallestBall:
     residual, total = float(np.linalg.norm(at.gradient[:-1])), float(at.p.sum())
     enough = _ALMOST_BALANCED_POSITIVE if positive else _ALMOST_BALANCED
     if not (total > 0.0 and residual <= enough):
-        return SmallestBall(math.inf, at.p, math.inf)
+        return _NONE
     p = at.p / total
     return SmallestBall(problem.divergence.between(p, b), p, residual)
 
