@@ -70,6 +70,8 @@ def test_missing_group_names_are_refused(two_classes, missing):
     groups[7] = missing
     with pytest.raises(ValueError, match="'groups' parameter must not hold missing values"):
         RobustClassifier().fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="'groups' parameter must not hold missing values"):
+        RobustClassifier().fit(X, y, groups=groups.tolist())
 
 
 def test_errors(two_classes):

@@ -208,7 +208,9 @@ def as_groups(groups: Any, n: int, parameter: str = "groups") -> tuple[NDArray[A
             given, names = np.column_stack([given, alone]), np.append(names, "none")
         return names, given
     columns = _columns(groups, given)
-    for column in columns:
+    # NumPy turns None and NaN in lists of strings into strings.
+    as_given = [np.asarray(groups, dtype=object).ravel()] if isinstance(groups, list) else columns
+    for column in as_given:
         not_finite = column.dtype.kind == "f" and not np.isfinite(column).all()
         if not_finite or _has_missing(column):
             raise ValueError(
@@ -222,9 +224,8 @@ def as_groups(groups: Any, n: int, parameter: str = "groups") -> tuple[NDArray[A
         np.column_stack([code for _, code in found]), axis=0, return_inverse=True
     )
     names = np.empty(len(combinations), dtype=object)
-    names[:] = [
-        tuple(values[k] for (values, _), k in zip(found, row, strict=True)) for row in combinations
-    ]
+    values = [each.tolist() for each, _ in found]
+    names[:] = [tuple(each[k] for each, k in zip(values, row, strict=True)) for row in combinations]
     return names, codes.ravel()
 
 
