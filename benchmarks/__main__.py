@@ -14,6 +14,7 @@ from benchmarks import (
     networks,
     profile,
     report,
+    shifts,
     taming,
     training,
     worst_case,
@@ -29,6 +30,7 @@ PARTS = {
     "against_dro": against_dro,
     "profile": profile,
     "taming": taming,
+    "shifts": shifts,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import estimators, networks
+from benchmarks import estimators, networks, shifts
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
@@ -17,6 +17,7 @@ MARK = "<!-- made by `python -m benchmarks {}` -->\n"
 TABLES = {
     "estimators": ("robustness.md", estimators.table),
     "networks": ("pytorch.md", networks.summary),
+    "shifts": ("shifts.md", shifts.table),
 }
 
 HEADER = """# Benchmarks

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from drolearn._solvers.step_sizes import Constant, Decay
     from drolearn.loss import Loss
     from drolearn.metrics import log_losses, squared_losses, zero_one_losses
+    from drolearn.shifts.mix import Radii, WorstMix, radius_of, worst_mix
+    from drolearn.shifts.samples import Shift, radius_between
 
 __all__ = [
     "FSG",
@@ -57,20 +59,26 @@ __all__ = [
     "Loss",
     "Multilevel",
     "Newton",
+    "Radii",
     "ReverseKL",
     "RobustClassifier",
     "RobustClassifierCV",
     "RobustRegressor",
     "RobustRegressorCV",
+    "Shift",
     "Solution",
     "TotalVariation",
     "WorstCase",
+    "WorstMix",
     "ZeroModelWarning",
     "log_losses",
+    "radius_between",
+    "radius_of",
     "rho_max",
     "solve",
     "squared_losses",
     "worst_case",
+    "worst_mix",
     "zero_one_losses",
 ]
 
@@ -107,6 +115,12 @@ _LATER = {
     "log_losses": "metrics",
     "squared_losses": "metrics",
     "zero_one_losses": "metrics",
+    "Radii": "shifts.mix",
+    "WorstMix": "shifts.mix",
+    "radius_of": "shifts.mix",
+    "worst_mix": "shifts.mix",
+    "Shift": "shifts.samples",
+    "radius_between": "shifts.samples",
 }
 
 
