@@ -105,7 +105,7 @@ def chi2_dual(z, shares, rho):
     return lam + alpha * (rho - 1.0) + sum(squares)
 
 
-def least_objective(X, y, rho, divergence, loss, l2) -> float:
+def least_objective(X, y, rho, divergence, loss, l2, reference=0.0) -> float:
     """The optimum over linear models, with the worst case stated as a minimum."""
     n, d = X.shape
     w, c, lam = cp.Variable(d), cp.Variable(), cp.Variable()
@@ -116,7 +116,7 @@ def least_objective(X, y, rho, divergence, loss, l2) -> float:
         "smoothed-hinge": lambda: 0.5 * cp.huber(cp.pos(1 - margin), 1.0),
         "squared": lambda: 0.5 * cp.square(residual),
         "huber": lambda: 0.5 * cp.huber(residual, 1.35),
-    }[loss]()
+    }[loss]() - reference
     bounds = []
     if divergence == "chi2":
         robust = lam + math.sqrt((1 + rho) / n) * cp.norm(cp.pos(z - lam))
@@ -153,6 +153,28 @@ def test_exact_solvers(linear, solver):
     assert solution.converged, solution.status
     assert solution.value == pytest.approx(best, rel=2e-6)
     assert solution.gap <= 1e-6 * solution.value
+
+
+@pytest.mark.parametrize("solver", ["newton", "lbfgs", "exact"])
+@pytest.mark.parametrize("rho", [0.3, 5.0])
+@pytest.mark.parametrize("divergence", ["chi2", "kl"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_regrets(loss, divergence, rho, solver):
+    """Losses minus those of a reference, which make regrets of both signs."""
+    X, y = labelled(150)
+    if as_loss(loss).of == "residual":
+        y = X[:, 0] + np.random.default_rng(1).standard_normal(150)
+    rho = min(rho, 1.0) if divergence == "kl" else rho
+    reference = np.random.default_rng(2).exponential(size=150)
+    best = least_objective(X, y, rho, divergence, loss, 0.01, reference)
+    solution = solve(
+        X, y, rho=rho, divergence=divergence, loss=loss, l2=0.01, solver=solver, tol=1e-8,
+        max_iter=500, reference_losses=reference,
+    )  # fmt: skip
+    assert solution.converged, solution.status
+    assert solution.value == pytest.approx(best, abs=2e-6)
+    assert solution.gap <= 1e-6
+    assert best >= solution.value - solution.gap - 1e-6
 
 
 def test_a_divergence_with_straight_pieces():
@@ -196,3 +218,39 @@ def test_groups(two_classes, rho):
     if rho > 50:
         of_groups = [model.losses(X, y)[g == k].mean() for k in "abc"]
         assert model.robust_loss_ == pytest.approx(max(of_groups), rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.05, 0.5, 3.0, 100.0])
+def test_regrets_of_weighted_groups(two_classes, rho):
+    X, y = two_classes
+    rng = np.random.default_rng(0)
+    g = rng.choice(["a", "b", "c"], y.size, p=[0.7, 0.2, 0.1])
+    weights, reference = rng.uniform(0.5, 2.0, y.size), rng.exponential(0.5, y.size)
+    X = X + 2.0 * (g == "c")[:, None] * np.sign(X[:, ::-1])
+    w, c = cp.Variable(8), cp.Variable()
+    losses = cp.logistic(-cp.multiply(np.where(y == "yes", 1.0, -1.0), X @ w + c)) - reference
+    shares = [weights[g == k].sum() / weights.sum() for k in "abc"]
+    means = [weights[g == k] / weights[g == k].sum() @ losses[g == k] for k in "abc"]
+    value = cp.maximum(*means) if rho > 50 else chi2_dual(means, shares, rho)
+    best = cp.Problem(cp.Minimize(value + 5e-4 * cp.sum_squares(w))).solve(solver="CLARABEL")
+    solution = solve(
+        X, y, rho=rho, l2=1e-3, tol=1e-7, groups=g, sample_weight=weights,
+        reference_losses=reference,
+    )  # fmt: skip
+    assert solution.converged, solution.status
+    assert solution.value == pytest.approx(best, abs=1e-6)
+
+
+def test_regrets_of_three_classes(three_classes):
+    X, y = three_classes[0][:60], three_classes[1][:60]
+    reference = np.random.default_rng(0).exponential(size=60)
+    W, c = cp.Variable((8, 3)), cp.Variable(3)
+    f = X @ W + cp.reshape(c, (1, 3), order="C")
+    losses = [cp.log_sum_exp(f[i]) - f[i, y[i]] - reference[i] for i in range(60)]
+    value = chi2_dual(losses, np.full(60, 1 / 60), 0.3) + 0.01 * cp.sum_squares(W)
+    best = cp.Problem(cp.Minimize(value)).solve(solver="CLARABEL")
+    solution = solve(
+        X, y, rho=0.3, l2=0.02, loss="multinomial", tol=1e-9, max_iter=1000,
+        reference_losses=reference,
+    )  # fmt: skip
+    assert solution.value == pytest.approx(best, abs=1e-6)

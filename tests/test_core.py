@@ -153,7 +153,7 @@ def test_plans_of_groups_are_accepted():
 def descent(**changes):
     parts = {
         "objective": (LOGISTIC, CHI2), "l2": 0.0, "plan": PLAN, "rows": ROWS,
-        "labels": (np.ones(4), None), "columns": (np.zeros(3), np.ones(4)), **changes,
+        "labels": (np.ones(4), None, None), "columns": (np.zeros(3), np.ones(4)), **changes,
     }  # fmt: skip
     return _core.Descent(**parts)
 
@@ -263,7 +263,10 @@ WRONG = {
         np.random.default_rng(0).bit_generator.seed_seq, PLAN, 0.0
     ),
     "a plan for other rows": lambda: descent(plan=Fixed(5, 2).plan),
-    "few labels": lambda: descent(labels=(np.ones(3), None)),
+    "few labels": lambda: descent(labels=(np.ones(3), None, None)),
+    "few weights of labels": lambda: descent(labels=(np.ones(4), np.ones(3), None)),
+    "few losses of a reference": lambda: descent(labels=(np.ones(4), None, np.ones(3))),
+    "labels without a reference": lambda: descent(labels=(np.ones(4), None)),
     "few scales": lambda: descent(columns=(np.zeros(3), np.ones(3))),
     "scales of sparse columns": lambda: descent(
         rows=csr([1.0], [0], [0, 1, 1, 1, 1], 3), columns=(np.zeros(3), np.full(4, 0.3))

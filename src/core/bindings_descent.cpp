@@ -57,17 +57,21 @@ struct PyDescent {
     const PyRows& rows;
     double l2;
     Vector y, mean, scale;
-    std::optional<Vector> base;
+    std::optional<Vector> base, reference;
 
+    // labels: y, base weights, losses of a reference model.
     PyDescent(std::pair<const PyLoss*, const PyDivergence*> objective, double l2,
               const PyPlan& plan, const PyRows& rows,
-              std::pair<Vector, std::optional<Vector>> labels, std::pair<Vector, Vector> columns)
+              std::tuple<Vector, std::optional<Vector>, std::optional<Vector>> labels,
+              std::pair<Vector, Vector> columns)
         : loss(*objective.first), divergence(*objective.second), plan(plan), rows(rows), l2(l2),
-          y(labels.first), mean(columns.first), scale(columns.second), base(labels.second) {
+          y(std::get<0>(labels)), mean(columns.first), scale(columns.second),
+          base(std::get<1>(labels)), reference(std::get<2>(labels)) {
         require(static_cast<size_t>(plan.core.n) == rows.n,
                 "plan must be made for the number of rows.");
         require_length(y, rows.n, "y");
         if (base) require_length(*base, rows.n, "base");
+        if (reference) require_length(*reference, rows.n, "reference");
         require_length(mean, rows.d, "mean");
         require_length(scale, rows.d + 1, "scale");
         require(l2 >= 0.0, "l2 must be at least 0.");
@@ -94,7 +98,7 @@ struct PyDescent {
             {loss.core, divergence.core, l2},
             plan.core,
             rows.core,
-            {y.data(), base ? base->data() : nullptr},
+            {y.data(), base ? base->data() : nullptr, reference ? reference->data() : nullptr},
             {mean.data(), scale.data()},
             {anchor ? anchor->first.data() : nullptr, anchor ? anchor->second.data() : nullptr}};
         const Steps core_steps{gammas.data(), gammas.size(), clip, omega, limit};
@@ -141,7 +145,8 @@ void bind_descent(nb::module_& module) {
         .def_rw("clipped", &Tally::clipped);
     nb::class_<PyDescent>(module, "Descent", "The loop of the stochastic solvers.")
         .def(nb::init<std::pair<const PyLoss*, const PyDivergence*>, double, const PyPlan&,
-                      const PyRows&, std::pair<Vector, std::optional<Vector>>,
+                      const PyRows&,
+                      std::tuple<Vector, std::optional<Vector>, std::optional<Vector>>,
                       std::pair<Vector, Vector>>(),
              "objective"_a, "l2"_a, "plan"_a, "rows"_a, "labels"_a.noconvert(),
              "columns"_a.noconvert(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>(),

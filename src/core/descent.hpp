@@ -29,10 +29,12 @@ struct Objective {
     double l2;
 };
 
-// Labels and base weights of all rows; `base` is null for equal weights.
+// Labels, base weights and losses of a reference model of all rows; `base` is null for equal
+// weights, and `reference` if there is no such model.
 struct Labels {
     const double* y = nullptr;
     const double* base = nullptr;
+    const double* reference = nullptr;
 };
 
 // Variance reduction: the gradients at the point θ are subtracted, and `drift`, the gradient of the
@@ -78,15 +80,16 @@ SparseModel<Sparse<T, I>> model_for(const Sparse<T, I>& X, const Model& model,
 // Buffers for the rows of one draw.
 struct Drawn {
     std::vector<int64_t> rows, groups;
-    std::vector<double> y, b, f, z, u, anchor_u, weights, scratch;
+    std::vector<double> y, b, c, f, z, u, anchor_u, weights, scratch;
 
-    void make_room(size_t count, size_t m, bool weighted, const Grouping& grouping) {
+    void make_room(size_t count, size_t m, const Labels& labels, const Grouping& grouping) {
         if (rows.size() >= count) return;
         rows.resize(count);
         for (auto* each : {&y, &z, &weights}) each->resize(count);
         scratch.resize(scratch_size(count, grouping));
         if (grouping.of) groups.resize(count);
-        if (weighted) b.resize(count);
+        if (labels.base) b.resize(count);
+        if (labels.reference) c.resize(count);
         for (auto* each : {&f, &u, &anchor_u}) each->resize(count * m);
     }
 };
@@ -122,11 +125,13 @@ class Descent {
                 const Steps& steps, double gamma, Tally& tally) {
         const auto count = static_cast<size_t>(choice.count);
         const auto first = static_cast<size_t>(choice.base);
-        drawn_.make_room(count, m, labels_.base != nullptr, plan_.groups);
+        drawn_.make_room(count, m, labels_, plan_.groups);
         const Blocks blocks = place(rng, plan_, choice, drawer_, drawn_.rows.data());
         const int64_t* rows = drawn_.rows.data();
         for (size_t i = 0; i < count; ++i) drawn_.y[i] = labels_.y[rows[i]];
         for (size_t i = 0; i < count && labels_.base; ++i) drawn_.b[i] = labels_.base[rows[i]];
+        const double* reference = labels_.reference;
+        for (size_t i = 0; i < count && reference; ++i) drawn_.c[i] = reference[rows[i]];
         const int64_t* of = plan_.groups.of;
         for (size_t i = 0; i < count && of; ++i) drawn_.groups[i] = of[rows[i]];
         const auto at_theta = [&](const DrawnRows& part, double* f) { stepper.scores(part, f); };
@@ -181,6 +186,8 @@ class Descent {
         const Scored scored{drawn_.f.data(), drawn_.y.data(), count, m};
         Status status = losses_of(objective_.loss, scored, drawn_.z.data(), u.data(), workers_);
         if (status != Status::ok) return status;
+        // The weights are those of the regrets; slopes are not affected.
+        for (size_t i = 0; i < count && labels_.reference; ++i) drawn_.z[i] -= drawn_.c[i];
         const double* base = labels_.base ? drawn_.b.data() : nullptr;
         const Losses losses{drawn_.z.data(), base, count};
         Grouping groups = plan_.groups;

@@ -420,6 +420,10 @@ class Descent:
                 NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
             ]
             | None,
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ]
+            | None,
         ],
         columns: tuple[
             Annotated[

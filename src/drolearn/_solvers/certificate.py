@@ -67,6 +67,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
 
         F(θ) ≥ Σ p l(θ) + ½ Σ penalty v² ≥ −Σ p l*(u) − ½ Σ penalty (v − δ)².
 
+    With a reference, whose losses c do not depend on the model, −Σ p c is added to both bounds.
     The residual of that equation (rounding errors, and the gradient where there is neither a
     penalty nor a matrix) is multiplied by `norm_bound`: the bound then holds for all models within
     that norm.  The first try is u = l' with δ = g/penalty.  If its gap is too large and the matrix
@@ -79,6 +80,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
         return math.nan
     at, p, penalty = point.at, point.at.worst.weights, problem.penalty
     reached = point.value if value is None else value
+    constant = 0.0 if problem.reference is None else float(p @ problem.reference)
 
     def bound(u: Array, delta: Array, residual: Array) -> float:
         total = 0.0
@@ -89,7 +91,7 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
             total += float(p[rows][positive] @ values)
         if not math.isfinite(total):
             return math.inf
-        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2)
+        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2) - constant
         slack = float(np.linalg.norm(residual)) * norm_bound(problem, point)
         return max(reached - lower, 0.0) + slack
 
@@ -163,12 +165,11 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     """The zero model, if it is the optimum; None if it is not, or if that cannot be proved.
 
     In large balls it often is.  All losses are equal there, the robust loss is not differentiable,
-    and descent methods approach it slowly.
+    and descent methods approach it slowly.  With a reference they differ, and there is no corner.
     """
     over_rows_of_classes = problem.loss.of != "residual" and problem.groups is None
-    if problem.plain or not over_rows_of_classes:
-        return None
-    if point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
+    equal = over_rows_of_classes and problem.reference is None
+    if problem.plain or not equal or point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
         return None
     ball, radius = _closest_weights(problem)
     if problem.rho < radius * (1.0 - 1e-12):

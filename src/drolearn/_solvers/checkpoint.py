@@ -107,6 +107,9 @@ def _fingerprint(problem: Problem, settings: tuple[Any, ...], *arrays: Array) ->
         membership = groups.of if groups.matrix is None else groups.matrix.toarray()
     data = (*arrays, problem.y, problem.weights, membership)
     parts = (problem.X.data, problem.X.indices, problem.X.indptr) if problem.sparse else None
+    if problem.reference is not None:
+        content.update(b"reference")
+        content.update(np.ascontiguousarray(problem.reference).data)
     for array in (*data, *(parts or _row_blocks(problem.X))):
         if array is not None:
             content.update(np.ascontiguousarray(array).data)

@@ -239,7 +239,7 @@ def descend(
                     return Ending.DIVERGED
                 if watch(state):
                     return Ending.STOPPED
-                if tol is not None and _stalled(state, problem.n, tol):
+                if tol is not None and _stalled(problem, state, tol):
                     return Ending.CONVERGED
             if checkpoint is not None:
                 state.save(checkpoint)
@@ -306,7 +306,7 @@ def run_steps(
     mean, scale, _ = problem.columns
     loop = _core.Descent(
         (problem.loss.core, problem.divergence.core), problem.l2, method.plan, problem.rows,
-        (problem.y, problem.weights), (mean, scale),
+        (problem.y, problem.weights, problem.reference), (mean, scale),
     )  # fmt: skip
     anchor = (state.anchor, state.drift) if state.anchor.shape[0] else None
     gammas, clip, omega, limit = steps
@@ -344,9 +344,9 @@ class _Evaluator:
         value = self.value(theta)
         if self.average:
             last = self.value(state.theta)
-            if last < value - self.slack * abs(value):
+            if last < value - self.slack * self.problem.magnitude(value):
                 value, theta = last, state.theta.copy()
-        if value < state.best_value + self.slack * abs(state.best_value):
+        if value < state.best_value + self.slack * self.problem.magnitude(state.best_value):
             state.best = theta
             state.best_value = min(value, state.best_value)
         tally = state.tally
@@ -379,7 +379,7 @@ def _part(problem: Problem, count: int) -> Problem:
     return replace(problem.subset(chosen), groups=part, weights=part.rows(part.shares))
 
 
-def _stalled(state: State, n: int, tol: float) -> bool:
+def _stalled(problem: Problem, state: State, tol: float) -> bool:
     """Whether the last pass improved the objective by less than `tol`, relatively.
 
     Only evaluations since the step size was last halved are compared.
@@ -387,11 +387,11 @@ def _stalled(state: State, n: int, tol: float) -> bool:
     history, since = state.history, state.anchoring.halved_at
     evaluations = list(zip(history.samples, history.value, strict=True))
     evaluations = [(samples, value) for samples, value in evaluations if samples >= since]
-    before = [value for samples, value in evaluations if samples <= evaluations[-1][0] - n]
+    before = [value for samples, value in evaluations if samples <= evaluations[-1][0] - problem.n]
     if len(before) < 2:
         return False
     best = min(value for _, value in evaluations)
-    return min(before) - best <= tol * abs(best)
+    return min(before) - best <= tol * problem.magnitude(best)
 
 
 def _next_anchor(state: State, every: float) -> float:
@@ -418,7 +418,7 @@ def _set_anchor(problem: Problem, state: State) -> None:
     at = problem.evaluate(problem.scores(state.theta))
     value = at.value + problem.penalty_at(state.theta)
     before = state.anchoring.value
-    if state.anchor.shape[0] and not value <= before + 1e-13 * abs(before):
+    if state.anchor.shape[0] and not value <= before + 1e-13 * problem.magnitude(before):
         _back_to_anchor(state)
     else:
         drift = problem.gradient(at)
@@ -441,7 +441,7 @@ def _tuned(
             part = problem.subset(draw.indices)
             if part.weights is not None and not part.weights.any():
                 return np.zeros(problem.size)
-            z, slopes = part.loss.of_scores(part.scores(state.theta), part.y)
+            z, slopes = part.losses_at(part.scores(state.theta))
             weights = draw.weights(z, problem.divergence, part.weights)
             return part.scaled_gradient(part.data_gradient(slopes, weights))
 

@@ -196,7 +196,7 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
     if goal.plain or problem.plain:
         hessian, _ = problem.gram(worst.weights * curvature)
     elif groups is not None:
-        alpha, losses = _positive_alpha(worst), groups.means(at.losses)
+        alpha, losses = _positive_alpha(problem, worst), groups.means(at.losses)
         bend = at.bend or bend_of(
             problem.divergence, losses, at.shares, groups.shares, alpha, worst.lam, both=True
         )
@@ -209,7 +209,7 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
         hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
         hessian -= sides @ at.bend.inner @ sides.T
     else:  # the same, computed in one pass of the core
-        out, multipliers = np.empty((3, problem.n)), (_positive_alpha(worst), worst.lam)
+        out, multipliers = np.empty((3, problem.n)), (_positive_alpha(problem, worst), worst.lam)
         losses, derivatives = (at.losses, problem.weights), (at.slopes, curvature)
         m = _core.second_order(
             problem.divergence.core, losses, worst.weights, multipliers, derivatives, out,
@@ -220,6 +220,6 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
     return hessian
 
 
-def _positive_alpha(worst: WorstCase) -> float:
+def _positive_alpha(problem: Problem, worst: WorstCase) -> float:
     """α, but at least a small share of the value: the Hessian needs 1/α."""
-    return max(worst.alpha, 1e-6 * max(abs(worst.value), 1e-300))
+    return max(worst.alpha, 1e-6 * max(problem.magnitude(worst.value), 1e-300))

@@ -18,8 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +42,11 @@ from drolearn._solvers.directions import (
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.group_steps import balanced
 from drolearn._solvers.iterations import Iterates, Run, can_separate, largest_loss
+from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
 
-__all__ = ["ExactState", "Minimum", "minimise", "single_threaded_blas"]
+__all__ = ["ExactState", "Minimum", "minimise"]
 
 Array = NDArray[np.float64]
 Watch = Callable[[int, Array, float, float], bool]
@@ -117,19 +116,6 @@ class ExactState:
     best_scores: Array
     dual_shares: Array
     """The weights of rows or groups that prove the lower bound; empty before that stage."""
-
-
-@cache
-def _blas() -> Any:
-    """The BLAS libraries that are loaded."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def single_threaded_blas() -> Any:
-    """A context in which BLAS uses one thread, as its matrices are small here."""
-    return _blas().limit(limits=1, user_api="blas")
 
 
 def minimise(
@@ -426,7 +412,9 @@ class _Solve(Run):
         self.resuming = self.keep_memory = False
         self.iterate(tol, limit, goal, lambda: self.report(goal))
         if self.separable:
-            self.ending, self.gap = Ending.SEPARABLE, self.point.value  # the infimum is 0
+            # All losses tend to 0.
+            infimum = self.problem.value_without_losses
+            self.ending, self.gap = Ending.SEPARABLE, self.point.value - infimum
 
     def report(self, goal: Goal) -> bool:
         """Call `watch` once for every step, and `save` from time to time; True to stop."""

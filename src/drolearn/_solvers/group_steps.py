@@ -87,7 +87,7 @@ def _weights(
     `start` is the value of the model without a step.
     """
     a, u = model
-    unit = max(abs(start), 1e-300)
+    unit = max(problem.magnitude(start), 1e-300)
     z = -u.T @ q
     spread = unit * float(((a + u @ z) / unit).std())  # squares may overflow
     smoothing = max(_FIRST_SMOOTHING * spread, epsilon)

@@ -14,15 +14,17 @@ from drolearn._inner.worst_case import without_dust
 from drolearn._solvers.problem import Problem
 from drolearn._validation import (
     as_groups,
+    as_vector,
     as_weights,
     distinct,
     float_or_nan,
     refuse_missing,
+    refuse_not_finite,
 )
 from drolearn.divergence import Divergence, as_divergence, radius_for
 from drolearn.loss import Loss, as_loss
 
-__all__ = ["as_labels", "as_problem", "as_start", "make_problem"]
+__all__ = ["as_labels", "as_problem", "as_reference_losses", "as_start", "make_problem"]
 
 Array = NDArray[np.float64]
 # Squares of targets of regressions must be finite, with room for sums of them.
@@ -41,6 +43,7 @@ def as_problem(
     sample_weight: ArrayLike | None,
     groups: ArrayLike | None,
     n_jobs: int | None,
+    reference_losses: ArrayLike | None = None,
 ) -> Problem:
     """Check what a user passed to `solve`, and make a problem of it."""
     from sklearn.utils import check_array, check_consistent_length
@@ -60,6 +63,7 @@ def as_problem(
         l2=l2,
         fit_intercept=fit_intercept,
         n_jobs=n_jobs,
+        reference=as_reference_losses(reference_losses, X.shape[0]),
     )
 
 
@@ -75,6 +79,7 @@ def make_problem(
     l2: float,
     fit_intercept: bool,
     n_jobs: int | None,
+    reference: Array | None = None,
 ) -> Problem:
     """A problem of data, labels, weights and groups that are already checked."""
     if not isinstance(X, np.ndarray) and not X.has_canonical_format:
@@ -115,7 +120,22 @@ def make_problem(
         m=int(labels.max()) + 1 if loss.of == "classes" else 1,
         groups=parts,
         n_jobs=n_jobs,
+        reference=reference,
     )
+
+
+def as_reference_losses(losses: ArrayLike | None, n: int) -> Array | None:
+    """The losses of a reference model, one for each of n rows; None if there is none."""
+    if losses is None:
+        return None
+    c = as_vector("reference_losses", losses)
+    if c.size != n:
+        raise ValueError(
+            f"The 'reference_losses' parameter must have one loss for each of the {n} rows. "
+            f"Got {c.size} instead."
+        )
+    refuse_not_finite("reference_losses", c)
+    return c
 
 
 def as_start(problem: Problem, start: ArrayLike | None) -> Array:

@@ -25,7 +25,7 @@ from drolearn._solvers.directions import (
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.problem import Problem
 
-__all__ = ["NEAR_BASELINE", "Iterates", "Run", "can_separate", "largest_loss"]
+__all__ = ["Iterates", "Run", "can_separate", "largest_loss", "near_baseline"]
 
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ _LEAST_CURVATURE = 1e-10
 # allowed gap.
 _ENOUGH = 0.1
 # A robust loss above this share of the baseline suggests that the zero model is optimal.
-NEAR_BASELINE = 0.995
+_NEAR_BASELINE = 0.995
 
 
 @dataclass
@@ -86,12 +86,12 @@ class Run:
     def near_corner(self) -> bool:
         """Whether losses with positive weight are almost equal: R is close to a corner."""
         worst = self.point.at.worst
-        return worst.alpha < 1e-3 * abs(worst.value)
+        return worst.alpha < 1e-3 * self.problem.magnitude(worst.value)
 
     @property
     def near_zero_model(self) -> bool:
         """Whether the zero model may be optimal."""
-        return self.near_corner or self.point.value >= NEAR_BASELINE * self.problem.baseline_loss
+        return self.near_corner or near_baseline(self.problem, self.point.value)
 
     def leave_zero(self, most_steps: int) -> None:
         """Make a few steps from zero on the plain mean.
@@ -126,14 +126,21 @@ class Run:
         )
 
 
+def near_baseline(problem: Problem, value: float) -> bool:
+    """Whether a robust loss is hardly below that of the zero model; regrets tell nothing."""
+    return problem.reference is None and value >= _NEAR_BASELINE * problem.baseline_loss
+
+
 def can_separate(problem: Problem) -> bool:
     """Whether the loss may tend to 0 without reaching it, as it does for separable classes."""
     return problem.l2 == 0.0 and problem.loss.kind in ("logistic", "multinomial")
 
 
 def largest_loss(problem: Problem, point: Point) -> float:
-    """The largest loss of a row with positive weight."""
+    """The largest loss of a row with positive weight; not the largest regret."""
     losses = point.at.losses
+    if problem.reference is not None:
+        losses = losses + problem.reference
     return float((losses if problem.weights is None else losses[problem.weights > 0.0]).max())
 
 
@@ -164,7 +171,7 @@ def _iterate(
             return Ending.CONVERGED
         if iterates.steps >= limit:
             return Ending.EXHAUSTED
-        if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * abs(values[-1]):
+        if len(values) > 5 and values[-6] - values[-1] <= 1e-15 * problem.magnitude(values[-1]):
             return Ending.CONVERGED  # only rounding errors are left
         scaled = bool(newton or memory or iterates.inverse)
         new = line_search(problem, point, direction, slope, goal, scaled)
@@ -203,7 +210,8 @@ def _converged(
         iterates.hints = 2 if flat else 0
     elif not newton and -0.5 * slope <= 1e-3 * allowed:
         iterates.hints = 2  # far below the tolerance
-    if not problem.loss.functions and point.value <= allowed:
+    may_be_negative = problem.loss.functions or problem.reference is not None
+    if not may_be_negative and point.value <= allowed:
         iterates.hints = 2  # the losses of the library are never negative
     return iterates.hints >= (1 if certificate_follows else 2)
 

@@ -1,16 +1,32 @@
-"""Small symmetric systems of equations."""
+"""Small symmetric systems of equations, and the threads of BLAS."""
 
 from __future__ import annotations
+
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MAX_COLUMNS", "solve_spd"]
+__all__ = ["MAX_COLUMNS", "single_threaded_blas", "solve_spd"]
 
 Array = NDArray[np.float64]
 
 # Matrices of d × d are formed only up to this many columns.
 MAX_COLUMNS = 2000
+
+
+@cache
+def _blas() -> Any:
+    """The BLAS libraries that are loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> Any:
+    """A context in which BLAS uses one thread, as its matrices are small here."""
+    return _blas().limit(limits=1, user_api="blas")
 
 
 def solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:

@@ -11,7 +11,6 @@ the columns, and needs no copy of X.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from drolearn import _core
 from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import Bend, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
-from drolearn._solvers.workers import ordered_map
+from drolearn._solvers.gram import over_slabs
 from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
@@ -34,10 +33,6 @@ Array = NDArray[np.float64]
 Scaling = Literal["exact", "draws", "none"]
 Columns = tuple[Array, Array, float]
 _MEAN = as_divergence("chi2")  # with radius 0
-# Gram matrices are sums over this many slabs of rows, added in order, so the result has the same
-# bits for any number of threads.  Large matrices use fewer slabs to save memory.
-_SLABS = 16
-_SLAB_NUMBERS = 1 << 24
 # Column statistics come from a subsample of rows with about this many stored numbers.
 _MEASURED = 5_000_000
 
@@ -48,6 +43,7 @@ class Evaluation:
 
     scores: Array
     losses: Array
+    """The losses of the rows, minus those of the reference if there is one."""
     slopes: Array
     worst: WorstCase
     value: float
@@ -84,6 +80,8 @@ class Problem:
         Threads for passes over all rows.
     measured : tuple, optional
         `columns` of another problem, to be used for this one.
+    reference : array of shape (n,), optional
+        Losses c of a reference model: the robust loss is then that of l − c, the robust regret.
     shared_ball : SharedBall, optional
         The smallest ball in which the zero model is optimal, if several problems share it.
     """
@@ -101,6 +99,7 @@ class Problem:
     scaling: Scaling = field(default="exact", kw_only=True)
     n_jobs: int | None = field(default=None, kw_only=True)
     measured: Columns | None = field(default=None, kw_only=True)
+    reference: Array | None = field(default=None, kw_only=True)
     shared_ball: Any = field(default=None, kw_only=True)
 
     @property
@@ -156,6 +155,7 @@ class Problem:
     def subset(self, rows: NDArray[np.int64]) -> Problem:
         """The problem on a copy of some rows, with the column scaling of all rows."""
         weights = None if self.weights is None else self.weights[rows]
+        reference = None if self.reference is None else self.reference[rows]
         return replace(
             self,
             X=self.X[rows],
@@ -163,6 +163,7 @@ class Problem:
             weights=weights,
             groups=None,
             measured=self.columns,
+            reference=reference,
         )
 
     # -- scaled coordinates ------------------------------------------------------------
@@ -308,6 +309,13 @@ class Problem:
         """Whether the robust loss is the plain mean; CVaR ignores the radius."""
         return self.rho == 0.0 and self.divergence.name != "cvar"
 
+    def losses_at(self, scores: Array) -> tuple[Array, Array]:
+        """Losses, minus those of the reference if there is one, and slopes in the scores."""
+        z, slopes = self.loss.of_scores(scores, self.y, self.threads)
+        if self.reference is not None:
+            z -= self.reference
+        return z, slopes
+
     def evaluate_or_none(
         self, scores: Array, plain: bool = False, epsilon: float = 0.0
     ) -> Evaluation | None:
@@ -315,22 +323,25 @@ class Problem:
 
         `plain` uses the mean instead of the worst case, and ε > 0 the smoothed worst case.
         """
-        z, slopes = self.loss.of_scores(scores, self.y, self.threads)
+        z, slopes = self.losses_at(scores)
         plain = plain or self.plain
-        groups = None if plain else self.groups
-        losses, weights = (z, self.weights) if groups is None else (groups.means(z), groups.shares)
-        bend = None
-        if epsilon > 0.0 and not plain:
-            both = smoothed(losses, self.rho, self.divergence, weights, epsilon)
-            worst, bend = (None, None) if both is None else both
-        elif plain:
-            worst = inner_maximum(_MEAN, 0.0, losses, weights, self.threads)
-        else:
-            worst = inner_maximum(self.divergence, self.rho, losses, weights, self.threads)
+        worst, bend = self._worst_of(z, plain, epsilon)
         if worst is None:
             return None
-        rows = worst if groups is None else groups.spread(worst)
+        rows = worst if plain or self.groups is None else self.groups.spread(worst)
         return Evaluation(scores, z, slopes, rows, worst.value, worst.weights, bend)
+
+    def _worst_of(
+        self, z: Array, plain: bool, epsilon: float
+    ) -> tuple[WorstCase | None, Bend | None]:
+        """The worst case of the units of the ball for losses z of the rows."""
+        groups = None if plain else self.groups
+        losses, weights = (z, self.weights) if groups is None else (groups.means(z), groups.shares)
+        if plain:
+            return inner_maximum(_MEAN, 0.0, losses, weights, self.threads), None
+        if epsilon > 0.0:
+            return smoothed(losses, self.rho, self.divergence, weights, epsilon) or (None, None)
+        return inner_maximum(self.divergence, self.rho, losses, weights, self.threads), None
 
     def evaluate(self, scores: Array, plain: bool = False, epsilon: float = 0.0) -> Evaluation:
         """Like `evaluate_or_none`, but losses that are not finite are an error."""
@@ -380,6 +391,14 @@ class Problem:
             total += float(z.sum() if b is None else b[first : first + y.size] @ z)
         return abs(total / (self.n if b is None else float(b.sum())))
 
+    @property
+    def value_without_losses(self) -> float:
+        """The robust loss if all losses were 0: with a reference, that of −c."""
+        if self.reference is None:
+            return 0.0
+        worst = self._worst_of(-self.reference, self.plain, 0.0)[0]
+        return -math.inf if worst is None else worst.value
+
     @cached_property
     def typical_norm(self) -> float:
         """The order of magnitude of ‖v‖ at a solution: 1, or the root mean square of y."""
@@ -391,10 +410,17 @@ class Problem:
         """The unit of relative accuracies: the value, but not less than a share of the baseline.
 
         The loss of separable classes tends to 0, and that of a perfect regression is rounding
-        error; relative to such a value, no tolerance could be reached.
+        error; relative to such a value, no tolerance could be reached.  A regret may be 0 or
+        negative: with a reference the unit is at least the baseline itself.
         """
         floor = 1e-8 if self.loss.of == "residual" else 1e-3
+        if self.reference is not None:
+            floor = 1.0
         return max(abs(value), floor * self.baseline_loss, 1e-300)
+
+    def magnitude(self, value: float) -> float:
+        """The size of a value that rounding errors and multipliers are compared with."""
+        return abs(value) if self.reference is None else self.loss_scale(value)
 
     def objective(self, theta: Array) -> float:
         """F(θ), penalty included; infinite where losses overflow."""
@@ -404,35 +430,6 @@ class Problem:
     def penalty_at(self, theta: Array) -> float:
         """The penalty l2/2 ‖w‖² of a model."""
         return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
-
-    def _over_slabs(
-        self, h: Array, right: Array, columns: tuple[Array, Array]
-    ) -> Iterator[tuple[Array, Array]]:
-        """X̃ᵀ diag(h) X̃ and X̃ᵀ right for each slab of dense rows, in order, computed by threads."""
-        size = self.d + 1
-        slabs = max(min(_SLABS, _SLAB_NUMBERS // size**2), 1)
-        step = max(64, (1 << 17) // size)
-
-        def work(slab: int) -> tuple[Array, Array]:
-            total, side = np.zeros((size, size)), np.zeros((size, right.shape[1]))
-            last = self.n * (slab + 1) // slabs
-            buffer = np.empty((step, size))
-            for first in range(self.n * slab // slabs, last, step):
-                rows = slice(first, min(first + step, last))
-                root = np.sqrt(h[rows])
-                part = buffer[: root.size]
-                self.rows.scaled(columns, first, root, part)
-                total += part.T @ part
-                if right.shape[1]:
-                    zero = np.zeros((root.size, right.shape[1]))
-                    positive = root[:, None] > 0.0
-                    side += part.T @ np.divide(right[rows], root[:, None], out=zero, where=positive)
-            return total, side
-
-        if self.threads == 1 or slabs == 1:
-            yield from map(work, range(slabs))
-            return
-        yield from ordered_map(work, slabs, self.threads)
 
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.
@@ -453,7 +450,7 @@ class Problem:
                 columns[:, k] = self.scaled_gradient(self.data_gradient(u))
         else:
             right = np.column_stack(extra) if extra else np.empty((self.n, 0))
-            for part, side in self._over_slabs(h, right, (mean, root_scale)):
+            for part, side in over_slabs(self.rows, h, right, (mean, root_scale), self.threads):
                 total += part
                 columns += side
             columns[-1] *= root_scale[-1]

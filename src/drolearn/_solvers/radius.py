@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from drolearn._solvers.exact import single_threaded_blas
 from drolearn._solvers.inputs import as_problem
+from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.zero_model import least_moved_mass, smallest_ball
 from drolearn.divergence import CVaR, Divergence, TotalVariation, as_divergence
 

@@ -17,8 +17,9 @@ from drolearn._solvers.checkpoint import ExactCheckpoint, open_checkpoint
 from drolearn._solvers.choice import as_solver, choose
 from drolearn._solvers.descent import History, State, descend
 from drolearn._solvers.ending import Ending, describe_exact, describe_stochastic
-from drolearn._solvers.exact import Minimum, minimise, single_threaded_blas
+from drolearn._solvers.exact import Minimum, minimise
 from drolearn._solvers.inputs import as_problem, as_start
+from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.solvers import Solver, Stochastic
@@ -41,9 +42,9 @@ class Solution:
     theta : array of shape (m, d + 1)
         Coefficients, and intercepts in the last column; m = 1 except for loss="multinomial".
     value : float
-        Robust loss on all rows, with the penalty.
+        Robust loss on all rows, with the penalty; with reference losses, the robust regret.
     worst : WorstCase
-        Worst-case weights of the rows, and the robust loss without penalty.
+        Worst-case weights of the rows, and the robust loss or regret without penalty.
     gap : float
         Duality gap: no model has a value below value − gap, among models up to ten times the norm
         of this one (in scaled coordinates; at least ten times a typical norm).  NaN where no bound
@@ -122,6 +123,7 @@ def solve(
     random_state: Any = None,
     n_jobs: int | None = None,
     callback: Callable[[History], Any] | None = None,
+    reference_losses: ArrayLike | None = None,
 ) -> Solution:
     """Minimise R(losses of X w + c) + l2/2 ‖w‖² over linear models.
 
@@ -173,6 +175,11 @@ def solve(
         Threads for passes over all rows; the result does not depend on it.
     callback : callable, default=None
         Called with the history after every evaluation; a true return value stops the solver.
+    reference_losses : array-like of shape (n,), default=None
+        Losses c of a reference model on rows that it has not seen, see
+        :func:`drolearn.reference_losses`.  The solver then minimises the robust regret, which is R
+        of the losses minus c.  As that may be 0 or negative, `tol` is relative to the mean loss of
+        the zero model if that is larger.
 
     Returns
     -------
@@ -203,6 +210,7 @@ def solve(
         sample_weight=sample_weight,
         groups=groups,
         n_jobs=n_jobs,
+        reference_losses=reference_losses,
     )
     warn_of_all_weights(problem, stacklevel=3)
     return run(
@@ -258,10 +266,11 @@ def warn_of_all_weights(problem: Problem, stacklevel: int) -> None:
     largest = problem.divergence.maximum(1.0 / problem.n)
     bounded = largest > 0.0 and problem.divergence.name != "cvar"
     if bounded and problem.rho >= largest and problem.groups is None:
+        kind = "loss" if problem.reference is None else "regret"
         warnings.warn(
             f"rho = {problem.rho:.6g} is at least {largest:.6g}, the largest "
             f"{problem.divergence.name!r} divergence for {problem.n} rows: the ball holds all "
-            f"weights, and the robust loss is the largest single loss.",
+            f"weights, and the robust {kind} is the largest single {kind}.",
             stacklevel=stacklevel,
         )
 

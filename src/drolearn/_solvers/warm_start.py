@@ -9,7 +9,7 @@ import numpy as np
 from drolearn._solvers.certificate import Point
 from drolearn._solvers.directions import ROBUST, Memory, can_newton, newton_cost, point_at, point_of
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.iterations import NEAR_BASELINE, Iterates, Run
+from drolearn._solvers.iterations import Iterates, Run, near_baseline
 from drolearn._solvers.problem import Problem, subsample
 
 __all__ = ["WarmStart", "warm_start"]
@@ -59,7 +59,7 @@ def warm_start(problem: Problem, direction: str, may_switch: bool, tol: float) -
     if run is None or run.near_zero_model:
         return None
     at = problem.evaluate_or_none(problem.scores(problem.to_model(run.point.v)))
-    if at is None or at.value >= NEAR_BASELINE * problem.baseline_loss:
+    if at is None or near_baseline(problem, at.value):
         return None
     point = point_of(problem, run.point.v, at)
     return WarmStart(point, run.direction, run.iterates.memory)
