@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from drolearn._estimators.base import ZeroModelWarning
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.classifier_cv import RobustClassifierCV
+    from drolearn._estimators.reference import reference_losses
     from drolearn._estimators.regression import RobustRegressor
     from drolearn._estimators.regressor_cv import RobustRegressorCV
     from drolearn._solvers.descent import History
@@ -74,6 +75,7 @@ __all__ = [
     "log_losses",
     "radius_between",
     "radius_of",
+    "reference_losses",
     "rho_max",
     "solve",
     "squared_losses",
@@ -90,6 +92,7 @@ _LATER = {
     "ZeroModelWarning": "_estimators.base",
     "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.classifier_cv",
+    "reference_losses": "_estimators.reference",
     "RobustRegressorCV": "_estimators.regressor_cv",
     "RobustRegressor": "_estimators.regression",
     "Constant": "_solvers.step_sizes",

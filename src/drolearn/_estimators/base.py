@@ -10,7 +10,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -32,7 +32,7 @@ from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
-from drolearn._solvers.inputs import as_start, make_problem
+from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
@@ -89,12 +89,15 @@ class TrainingData:
     weights: Array | None
     """Sample weights times class weights, divided by 2^weight_exponent."""
     weight_exponent: int = 0
+    reference: Array | None = None
+    """Losses of a reference model."""
 
     def select(self, rows: Any) -> TrainingData:
         """Return some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
         X, y, targets = self.X[rows], self.y[rows], self.targets[rows]
-        return TrainingData(X, y, targets, weights, self.weight_exponent)
+        reference = None if self.reference is None else self.reference[rows]
+        return TrainingData(X, y, targets, weights, self.weight_exponent, reference)
 
     def penalty(self, l2: float | str, rows: Any = slice(None)) -> float:
         """Return l2, where "auto" is 1/Σw over the given rows with the weights as passed."""
@@ -124,6 +127,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         "store_weights": ["boolean"],
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
+        "reference": [StrOptions({"auto"}), HasMethods(["fit", "get_params"]), None],
     }
 
     rho: Any
@@ -139,6 +143,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
     store_weights: bool
     n_jobs: int | None
     verbose: int
+    reference: Any
     coef_: NDArray[Any]
     intercept_: Any
 
@@ -153,7 +158,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         Parameters
         ----------
         **params : dict
-            Parameters by name. `solver__<setting>` changes a setting of a solver object.
+            Parameters by name. `solver__<setting>` changes a setting of a solver object, and
+            `reference__<parameter>` a parameter of the reference.
 
         Returns
         -------
@@ -163,7 +169,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         Raises
         ------
         ValueError
-            If a parameter does not exist, or a setting is given and the solver is not an object.
+            If a parameter does not exist, or a setting is given and the solver or reference is not
+            an object.
 
         Examples
         --------
@@ -179,6 +186,13 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
                 f"The parameter {nested!r} needs a solver object, such as solver=GSSG(). "
                 f"Got solver={solver!r} instead, a name, which has no settings."
             )
+        reference = params.get("reference", self.reference)
+        nested = next((name for name in params if name.startswith("reference__")), None)
+        if nested is not None and (reference is None or isinstance(reference, str)):
+            raise ValueError(
+                f"The parameter {nested!r} needs an estimator as reference, such as "
+                f"reference=HistGradientBoostingClassifier(). Got reference={reference!r} instead."
+            )
         return super().set_params(**params)
 
     # -- subclasses implement --------------------------------------------------------------
@@ -193,9 +207,33 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        """Validate the arguments of `fit`."""
+        """Validate the arguments of `fit`, except for reference losses."""
 
     # -- fitting ---------------------------------------------------------------------------
+
+    def _training_data(
+        self, X: Any, y: Any, sample_weight: Any, reference_losses: Any
+    ) -> TrainingData:
+        """Validate the arguments of `fit`."""
+        data = self._validate(X, y, sample_weight)
+        return replace(data, reference=as_reference_losses(reference_losses, data.X.shape[0]))
+
+    def _with_reference(self, data: TrainingData, split_groups: Any = None) -> TrainingData:
+        """Return the data with the losses of the reference, if there is one."""
+        if self.reference is None or data.reference is not None:
+            return data
+        from drolearn._estimators.reference import reference_losses  # heavy: imported when used
+
+        losses = reference_losses(
+            self.reference,
+            data.X,
+            data.y,
+            loss=self._loss(),
+            sample_weight=data.weights,
+            split_groups=split_groups,
+            n_jobs=self.n_jobs,
+        )
+        return replace(data, reference=losses)
 
     def _problem(
         self, data: TrainingData, group_indices: Any, rho: Any, divergence: Any, l2: float
@@ -213,6 +251,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             l2=l2,
             fit_intercept=self.fit_intercept,
             n_jobs=self.n_jobs,
+            reference=data.reference,
         )
 
     def _fit(
@@ -223,12 +262,14 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         divergence: Any,
         l2: float,
         context: Any = None,
+        split_groups: Any = None,
     ) -> Self:
         """Build the problem, solve it, and set the attributes.
 
         `context` is the callback context if this fit is a part of another one, such as the refit
-        after cross-validation.
+        after cross-validation.  `split_groups` keep rows together when a reference is fitted.
         """
+        data = self._with_reference(data, split_groups)
         X = data.X
         is_root, arguments = context is None, self._callback_arguments(data)
         if is_root:
@@ -279,7 +320,11 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         for name, value in self._coefficients(solution.theta, dtype).items():
             setattr(self, name, value)
         self.rho_, self.l2_, self.divergence_ = problem.rho, problem.l2, problem.divergence
-        self.robust_loss_ = solution.worst.value
+        self.robust_loss_, self.robust_regret_ = solution.worst.value, None
+        if problem.reference is not None:
+            losses = replace(problem, reference=None)
+            self.robust_loss_ = losses.evaluate(losses.scores(solution.theta)).value
+            self.robust_regret_ = solution.worst.value
         self.objective_ = solution.value
         self.gap_ = solution.gap
         vars(self).pop("worst_case_weights_", None)
@@ -315,13 +360,14 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         if not has_callbacks and not self.verbose:
             return None
         reported, n = 0, data.X.shape[0]
+        name = "robust loss" if data.reference is None else "robust regret"
 
         def report(history: History, model: Callable[[], Array]) -> bool:
             nonlocal reported
             passes = history.samples[-1] / n
             if self.verbose:
                 print(
-                    f"[{type(self).__name__}] {passes:8.2f} passes, robust loss "
+                    f"[{type(self).__name__}] {passes:8.2f} passes, {name} "
                     f"{history.value[-1]:.6g}, {history.seconds[-1]:.2f} s",
                     flush=True,
                 )
@@ -381,6 +427,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         rho: float | None = None,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        reference_losses: ArrayLike | None = None,
     ) -> WorstCase:
         """Compute the robust loss of the fitted model on any data, without refitting.
 
@@ -396,11 +443,15 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             Base weights of the rows; equal if None.
         groups : array-like of shape (n_samples,) or (n_samples, k), default=None
             Groups of the rows, as in `fit`. The ball then reweights groups instead of single rows.
+        reference_losses : array-like of shape (n_samples,), default=None
+            Losses of a reference model on these rows, which are subtracted. None computes the
+            robust loss, also for a model that was fitted with a reference.
 
         Returns
         -------
         WorstCase
-            `value` is the robust loss and `weights` are the worst-case weights of the rows.
+            `value` is the robust loss, or with reference losses the robust regret, and `weights`
+            are the worst-case weights of the rows.
 
         Examples
         --------
@@ -411,6 +462,8 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         (0.0278, 0.0417)
         """
         z = self.losses(X, y)
+        if (c := as_reference_losses(reference_losses, z.size)) is not None:
+            z -= c
         divergence = as_divergence(self.divergence_)
         if rho is None and not isinstance(divergence, CVaR):
             rho = self.rho_

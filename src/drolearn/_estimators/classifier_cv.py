@@ -90,6 +90,13 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     verbose : int, default=0
         If positive, print the progress of the final fit. For a progress bar, use
         ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
+    reference : "auto", estimator or None, default=None
+        Reference model. The fits then minimise the robust regret: the worst case of the losses
+        minus the losses of this model on rows that it has not seen, so that a ball does not attack
+        what no model avoids. "auto" is HistGradientBoostingClassifier with default settings; any
+        classifier of scikit-learn is accepted. It is cross-fitted with the sample weights and class
+        weights, in the training rows of every fold anew, by `split_groups` if they are given; see
+        :func:`drolearn.reference_losses`. Scores do not change: "loss" is minus the mean loss.
 
     Attributes
     ----------
@@ -125,11 +132,14 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Penalty of the final fit, `best_l2_`/Σw.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
+    robust_regret_ : float or None
+        Robust regret on the training data, without the penalty, if there is a reference.
     objective_ : float
-        Robust loss plus penalty.
+        Robust loss plus penalty; with a reference, robust regret plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
         Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
         computes them too; where losses are equal, several weights are worst.
+        With a reference, they are those of the regrets.
     groups_ : ndarray of shape (n_groups,) or None
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
@@ -202,6 +212,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
+        reference: Any = None,
     ) -> None:
         self.rhos = rhos
         self.l2s = l2s
@@ -223,6 +234,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.reference = reference
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -233,6 +245,8 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         groups: ArrayLike | None = None,
         split_groups: ArrayLike | None = None,
         domains: ArrayLike | None = None,
+        *,
+        reference_losses: ArrayLike | None = None,
     ) -> Self:
         """Choose radius and penalty by cross-validation, then fit on all rows.
 
@@ -254,6 +268,10 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
             Group of each row for a `cv` that splits by groups, such as GroupKFold.
         domains : array-like of shape (n_samples,), default=None
             Domain of each row, for scoring="worst-domain": a hospital, a state, a month.
+        reference_losses : array-like of shape (n_samples,), default=None
+            Losses of a reference model on rows that it has not seen, such as the result of
+            :func:`drolearn.reference_losses`. They are used instead of `reference`, in all folds:
+            unlike those of `reference`, they may depend on the validation rows.
 
         Returns
         -------
@@ -272,5 +290,5 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         >>> RobustClassifierCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
         (2, 2, 10)
         """
-        data = self._validate(X, y, sample_weight)
+        data = self._training_data(X, y, sample_weight, reference_losses)
         return self._fit_path(data, groups, split_groups, domains)

@@ -56,10 +56,11 @@ class Ball:
 
 
 class Rows(NamedTuple):
-    """What describes the rows besides X and y: indices of groups and of domains."""
+    """What describes the rows besides X and y: groups, domains, and groups of `cv`."""
 
     groups: Indices | None
     domains: Indices | None
+    splits: NDArray[Any] | None
 
     def select(self, chosen: Indices) -> Rows:
         """Return some of the rows."""
@@ -93,11 +94,12 @@ def score_fold(
     """
     train, test = fold
     _check_fold(model, path, data, train, test)
-    part, validation = data.select(train), data.select(test)
+    validation = data.select(test)
     if is_classifier(model):
         model.classes_ = path.classes_  # type: ignore[attr-defined]
     model.n_features_in_ = data.X.shape[1]  # type: ignore[attr-defined]
-    groups = None if rows.groups is None else rows.groups[train]
+    groups, _, splits = rows.select(train)
+    part = model._with_reference(data.select(train), splits)
     solver = _FoldSolver(model, part, groups)
     results: list[list[_Result]] = [[] for _ in balls]
     models: list[list[Start]] = []  # of the last penalties, one for each ball
@@ -206,6 +208,8 @@ def _is_zero(problem: Problem, solution: Solution, tol: float) -> bool:
     if float(abs(v).max(initial=0.0)) <= _ZERO * problem.typical_norm:
         return True
     if problem.plain or problem.loss.of == "residual" or problem.groups is not None:
+        return False
+    if problem.reference is not None:
         return False
     # At the zero model all losses are equal, and the robust loss is the mean loss.
     return solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss

@@ -75,6 +75,7 @@ class RobustLinearCV(RobustLinear):
         rows = Rows(
             None if groups is None else as_groups(groups, n)[1],
             None if domains is None else as_groups(domains, n, "domains")[1],
+            None if split_groups is None else np.asarray(split_groups),
         )
         self._check_scoring(rows)
         folds = self._folds(data, split_groups)
@@ -100,7 +101,8 @@ class RobustLinearCV(RobustLinear):
         refit = context.subcontext(task_name="refit")
         refit.call_on_fit_task_begin(**arguments)
         l2 = penalty_of(data, self.best_l2_)
-        self._fit(data, groups, balls[ball].rho, balls[ball].divergence, l2, context=refit)
+        chosen = balls[ball]
+        self._fit(data, groups, chosen.rho, chosen.divergence, l2, refit, split_groups)
         refit.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         return self

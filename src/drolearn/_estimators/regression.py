@@ -81,6 +81,13 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     verbose : int, default=0
         If positive, print the progress. For a progress bar, use
         ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
+    reference : "auto", estimator or None, default=None
+        Reference model. The fit then minimises the robust regret: the worst case of the losses
+        minus the losses of this model on rows that it has not seen, so that a ball does not attack
+        what no model avoids. "auto" is HistGradientBoostingRegressor with default settings; any
+        regressor of scikit-learn is accepted. It is cross-fitted on five shuffled folds with the
+        sample weights; see :func:`drolearn.reference_losses`, which takes other folds, and whose
+        result `fit` takes.
 
     Attributes
     ----------
@@ -96,11 +103,14 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         Penalty that was used.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
+    robust_regret_ : float or None
+        Robust regret on the training data, without the penalty, if there is a reference.
     objective_ : float
-        Robust loss plus penalty.
+        Robust loss plus penalty; with a reference, robust regret plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
         Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
         computes them too; where losses are equal, several weights are worst.
+        With a reference, they are those of the regrets.
     groups_ : ndarray of shape (n_groups,) or None
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
@@ -165,6 +175,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
+        reference: Any = None,
     ) -> None:
         self.rho = rho
         self.divergence = divergence
@@ -179,6 +190,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.reference = reference
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -187,6 +199,8 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         y: Any,
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
+        *,
+        reference_losses: ArrayLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -205,6 +219,9 @@ class RobustRegressor(RegressorMixin, RobustLinear):
             column for each group, and groups may overlap, which needs an exact solver: shares are
             proportional to the weight of their rows, rows in no group form one more group, and
             radius 0 is the mean over memberships, in which a row in two groups counts twice.
+        reference_losses : array-like of shape (n_samples,), default=None
+            Losses of a reference model on rows that it has not seen, such as the result of
+            :func:`drolearn.reference_losses`. They are used instead of `reference`.
 
         Returns
         -------
@@ -223,7 +240,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         >>> reg.coef_.round(3)
         array([1.])
         """
-        data = self._validate(X, y, sample_weight)
+        data = self._training_data(X, y, sample_weight, reference_losses)
         return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:

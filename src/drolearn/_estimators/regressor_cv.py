@@ -88,6 +88,13 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
     verbose : int, default=0
         If positive, print the progress of the final fit. For a progress bar, use
         ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
+    reference : "auto", estimator or None, default=None
+        Reference model. The fits then minimise the robust regret: the worst case of the losses
+        minus the losses of this model on rows that it has not seen, so that a ball does not attack
+        what no model avoids. "auto" is HistGradientBoostingRegressor with default settings; any
+        regressor of scikit-learn is accepted. It is cross-fitted with the sample weights, in the
+        training rows of every fold anew, by `split_groups` if they are given; see
+        :func:`drolearn.reference_losses`. Scores do not change: "loss" is minus the mean loss.
 
     Attributes
     ----------
@@ -121,11 +128,14 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         Penalty of the final fit, `best_l2_`/Σw.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
+    robust_regret_ : float or None
+        Robust regret on the training data, without the penalty, if there is a reference.
     objective_ : float
-        Robust loss plus penalty.
+        Robust loss plus penalty; with a reference, robust regret plus penalty.
     worst_case_weights_ : ndarray of shape (n_samples,)
         Worst-case weights of the training rows, with store_weights=True. ``worst_case(X, y)``
         computes them too; where losses are equal, several weights are worst.
+        With a reference, they are those of the regrets.
     groups_ : ndarray of shape (n_groups,) or None
         Names of the groups, if groups were passed to `fit`.
     group_weights_ : ndarray of shape (n_groups,) or None
@@ -196,6 +206,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         store_weights: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
+        reference: Any = None,
     ) -> None:
         self.rhos = rhos
         self.l2s = l2s
@@ -216,6 +227,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         self.store_weights = store_weights
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.reference = reference
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
@@ -226,6 +238,8 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         groups: ArrayLike | None = None,
         split_groups: ArrayLike | None = None,
         domains: ArrayLike | None = None,
+        *,
+        reference_losses: ArrayLike | None = None,
     ) -> Self:
         """Choose radius and penalty by cross-validation, then fit on all rows.
 
@@ -247,6 +261,10 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
             Group of each row for a `cv` that splits by groups, such as GroupKFold.
         domains : array-like of shape (n_samples,), default=None
             Domain of each row, for scoring="worst-domain": a hospital, a state, a month.
+        reference_losses : array-like of shape (n_samples,), default=None
+            Losses of a reference model on rows that it has not seen, such as the result of
+            :func:`drolearn.reference_losses`. They are used instead of `reference`, in all folds:
+            unlike those of `reference`, they may depend on the validation rows.
 
         Returns
         -------
@@ -265,5 +283,5 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         >>> RobustRegressorCV(rhos=[0, 0.1], cv=2).fit(X, y).scores_.shape
         (2, 2, 10)
         """
-        data = self._validate(X, y, sample_weight)
+        data = self._training_data(X, y, sample_weight, reference_losses)
         return self._fit_path(data, groups, split_groups, domains)
