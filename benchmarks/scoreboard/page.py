@@ -1,0 +1,222 @@
+"""The page docs/scoreboard.md, made from the stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.scoreboard.goals import goals
+from benchmarks.scoreboard.models import BASELINES
+from benchmarks.scoreboard.rows import (
+    MEASURES,
+    QUESTIONS,
+    Rows,
+    best_baseline,
+    by_group,
+    difference,
+    is_classification,
+    mean_of,
+    measure_of,
+    models,
+    values,
+    with_question,
+)
+
+__all__ = ["page"]
+
+
+def page(data: Rows) -> str:
+    """Return the whole page, for the data sets that were run."""
+    lines = [
+        "# Scoreboard: robust models on natural shifts",
+        "",
+        *_summary(data),
+        "",
+        "![The error of every model on every data set, relative to the best baseline]"
+        "(scoreboard.png)",
+        "",
+        *_INTRODUCTION,
+        "## Goals",
+        "",
+        "What this project wanted to reach, before it was measured. Means over splits.",
+        "",
+        *_table(["goal", "measured", "reached"], goals(data)),
+    ]
+    for question, (title, _) in QUESTIONS.items():
+        part = with_question(data, question)
+        if part:
+            lines += [f"## {title}", "", *_question(part, question)]
+    lines += ["## Calibration errors, random splits", "", *_calibration(data)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _summary(data: Rows) -> list[str]:
+    """What the tables say, one sentence for each question, from the counts."""
+    lines = []
+    for question, (title, _) in QUESTIONS.items():
+        part = with_question(data, question)
+        if not part:
+            continue
+        key = measure_of(question)
+        balls = [m for m in models(part) if m not in BASELINES and m != "boosting"]
+        counts = {model: _verdicts(part, question, model, key) for model in balls}
+        best = max(balls, key=lambda model: counts[model].count(-1) - counts[model].count(1))
+        wins, losses = counts[best].count(-1), counts[best].count(1)
+        says = f"*{best}* helps most" if wins > losses else "no ball helps on balance"
+        least = "" if wins > losses else f", and *{best}* does least harm"
+        lines.append(
+            f"- **{title}**: {says}{least}; its {MEASURES[key]} is lower than that of the best "
+            f"baseline on {wins} and higher on {losses} of {len(part)} data sets."
+        )
+    return [*lines, *_boosting_sentence(data)]
+
+
+def _boosting_sentence(data: Rows) -> list[str]:
+    """How often another model class does more than a ball."""
+    part = with_question(data, "unseen")
+    if not part:
+        return []
+    verdicts = _verdicts(part, "unseen", "boosting", "error")
+    return [
+        f"- **Another model class**: boosted trees, without a ball, have a lower error on unseen "
+        f"domains than the best linear baseline on {verdicts.count(-1)} and a higher one on "
+        f"{verdicts.count(1)} of {len(part)} data sets."
+    ]
+
+
+def _verdicts(data: Rows, question: str, model: str, key: str) -> list[int]:
+    """Of every data set: −1 if the model is better than the best baseline, 1 if it is worse."""
+    found = []
+    for rows in data.values():
+        base = best_baseline(rows, question, key)
+        compared = difference(rows, question, model, base, key) if base else None
+        if compared is not None:
+            found.append(compared.verdict)
+    return found
+
+
+def _question(data: Rows, question: str) -> list[str]:
+    """All tables of one question."""
+    splits = sum(len(values(rows, question, "plain", "loss")) for rows in data.values())
+    lines = [
+        f"{len(data)} data sets, {splits} splits. The number of data sets on which a model is "
+        "better / not told apart / worse than the best baseline:",
+        "",
+        *_counts(data, question),
+    ]
+    if question in ("unseen", "time"):
+        what = "domains" if question == "unseen" else "splits"
+        lines += [f"The same for the error of single {what}, by a bootstrap of the test rows:", ""]
+        lines += _resampled(data, question)
+    if question == "rare":
+        lines += ["Difference in error of the worse part, for each rare group:", ""]
+        lines += _differences(by_group(data), question, "worst_error")
+    for key, name in MEASURES.items():
+        if question == "unseen" and key.startswith("worst"):
+            continue  # the test rows are one domain
+        lines += [f"Difference in {name}:", "", *_differences(data, question, key)]
+    return lines
+
+
+def _counts(data: Rows, question: str) -> list[str]:
+    """How many times each model is better and worse than the best baseline."""
+    lines = []
+    for model in models(data):
+        line = [model]
+        for key in MEASURES:
+            verdicts = _verdicts(data, question, model, key)
+            line.append(" / ".join(str(verdicts.count(verdict)) for verdict in (-1, 0, 1)))
+        seconds = [
+            np.median(list(found.values()))
+            for rows in data.values()
+            if (found := values(rows, question, model, "seconds"))
+        ]
+        lines.append([*line, f"{np.median(seconds):.2f}"])
+    return _table(["model", *MEASURES.values(), "CPU s"], lines)
+
+
+def _differences(data: Rows, question: str, key: str) -> list[str]:
+    """The difference of every model on every data set to the best baseline."""
+    names, lines = models(data), []
+    for name, rows in data.items():
+        base = best_baseline(rows, question, key)
+        if base is None:
+            continue
+        value = mean_of(rows, question, base, key)
+        percent = key.endswith("error") and is_classification(rows)
+        shown = f"{100.0 * value:.1f}%" if percent else f"{value:.4g}"
+        digits = 1 if percent or not is_classification(rows) else 3
+        line = [name, f"{base} {shown}"]
+        for model in names:
+            found = None if model == base else difference(rows, question, model, base, key)
+            line.append("0" if model == base else "" if found is None else found.text(digits))
+        lines.append(line)
+    return _table(["data", "best baseline", *names], lines)
+
+
+def _resampled(data: Rows, question: str) -> list[str]:
+    """On how many splits each model is better and worse, by the bootstrap of their rows."""
+    lines = []
+    for model in models(data):
+        counts = np.zeros(3, dtype=np.int64)
+        for rows in data.values():
+            base = best_baseline(rows, question, "error")
+            for row in rows:
+                if base and (row["question"], row["model"]) == (question, model) and model != base:
+                    counts[_side(row, base)] += 1
+        lines.append([model, *map(str, counts)])
+    return _table(["model", "better", "not told apart", "worse"], lines)
+
+
+def _side(row: dict[str, Any], base: str) -> int:
+    """0, 1 or 2 if the interval of the difference in error is below, around or above 0."""
+    low, high = row["to"][base][2:]
+    return 0 if high < 0.0 else 2 if low > 0.0 else 1
+
+
+def _calibration(data: Rows) -> list[str]:
+    """Mean calibration errors of random splits."""
+    names, lines = models(data), []
+    for name, rows in data.items():
+        if is_classification(rows):
+            means = [mean_of(rows, "random", model, "calibration") for model in names]
+            lines.append([name, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)])
+    return _table(["data", *names], lines)
+
+
+def _table(header: Iterable[str], lines: Iterable[Iterable[str]]) -> list[str]:
+    head = list(header)
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+        *("| " + " | ".join(line) + " |" for line in lines),
+        "",
+    ]
+
+
+_INTRODUCTION = [
+    "`python -m benchmarks.scoreboard.run` makes this page; it takes hours and resumes after a",
+    "stop. A ball protects against other mixes of what was in the training rows: that is the first",
+    "question. The second and third ask for more than a ball promises. The fourth shows what",
+    "robustness costs where nothing changes.",
+    "",
+    "Each model is compared with the *best baseline* of the data set: the model without a ball",
+    "that is best on the test rows, which favours the baselines. Differences are points of error,",
+    "log losses, or for regression per cent of the baseline's RMSE or squared loss. They are means",
+    "over splits or domains with 95% intervals; bold ones exclude 0.",
+    "",
+    "- *plain* is `LogisticRegression()` or `Ridge()`; *tuned* chooses the penalty by",
+    "  cross-validation; *temperature* multiplies plain scores by one number that is best for the",
+    "  robust loss (ρ = 0.1) of training rows; *weights* gives all domains the same total weight;",
+    "  *Huber* is `HuberRegressor()`; *boosting* is scikit-learn's gradient boosting, which is",
+    "  also the reference of regret.",
+    "- *rows* are balls over rows; *regret* subtracts the losses of the reference; *groups* are",
+    "  balls over the domains of the training rows, *all* with a radius that holds all mixes.",
+    "- The domain of a row is the state, hospital, year, group or area that comes with the data.",
+    "  Where the question is the future, it is one of 24 equal blocks of rows in order of time.",
+    "- At most 30,000 rows of each data set, 100,000 for random splits of covtype; linear models",
+    "  have scikit-learn's penalty C = 1.",
+    "",
+]
