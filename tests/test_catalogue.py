@@ -34,15 +34,17 @@ def test_unknown_names(empty_cache):
         datasets.load("hiv")
     with pytest.raises(datasets.DataError, match="drolearn datasets"):
         datasets.load("nothing like it")
-    with pytest.raises(datasets.DataError, match="no public source"):
+    with pytest.raises(datasets.DataError, match=r"needs no download: call load\('text_like'\)"):
         datasets.fetch("text_like")
+    with pytest.raises(datasets.DataError, match=r"no public source: put rcv1_27k\.npz into"):
+        datasets.fetch("rcv1_27k")
     with pytest.raises(datasets.DataError, match="DROLEARN_DATA"):
         datasets.load("rcv1_27k")
 
 
 def test_sizes_are_those_of_the_paper(data_folder):
-    assert len(datasets.CATALOGUE) == 16
-    for name in ("tr31.wc", "hiv1", "bioresponse", "adult", "rcv1_27k"):
+    assert len(datasets.CATALOGUE) == 17
+    for name in ("tr31.wc", "hiv1", "bioresponse", "adult", "rcv1_27k", "bike_hour"):
         entry, loaded = datasets.CATALOGUE[name], datasets.load(name)
         assert loaded.X.shape == (entry.n, entry.d)
         assert datasets.where(name).startswith(str(data_folder))
@@ -54,6 +56,16 @@ def test_files_of_other_names_are_read_without_checks(data_folder):
     assert datasets.read("skin_nonskin", data_folder / "skin_nonskin.npz").X.shape == (245057, 3)
     with pytest.raises(datasets.DataError, match="does not exist"):
         datasets.read("nothing", data_folder / "nothing.npz")
+
+
+def test_numbers_to_predict_must_be_finite(monkeypatch, tmp_path, empty_cache):
+    bike = datasets.load("bike_hour")
+    assert bike.y.dtype == np.float32
+    bike.y[3] = np.nan
+    np.savez(tmp_path / "bike_hour.npz", format="dense", X=bike.X, y=bike.y)
+    monkeypatch.setenv("DROLEARN_DATA", str(tmp_path))
+    with pytest.raises(datasets.DataError, match="values that are not finite: replace the file"):
+        datasets.load("bike_hour")
 
 
 # -- the cache -----------------------------------------------------------------------------------

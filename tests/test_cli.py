@@ -297,5 +297,6 @@ def test_datasets_lists_where_each_comes_from(monkeypatch, tmp_path):
     for entry in datasets.CATALOGUE.values():
         assert entry.name in ran.output
     assert re.search(r"adult .*45222 .*119 .*CC BY 4.0 .*package", ran.output)
+    assert re.search(r"bike_hour .*17379 .*57 .*CC BY 4.0 .*package", ran.output)
     assert re.search(r"gina_prior .*openml.org .*openml.org", ran.output)
     assert "mine.npz" in ran.output

@@ -65,6 +65,7 @@ def test_published_errors_are_those_of_the_tables(protocol):
         ('stands_for = "rcv1"', 'stands_for = "rvc1"', "no datasets.rvc1"),
         ("[datasets.fabert]", "[datasets.faber]\n[datasets.fabert]", r"datasets\.faber\b"),
         ("[datasets.text_like]", "[datasets.texts]", r"datasets\.texts: there is no such data set"),
+        ("[datasets.text_like]", "[datasets.bike_hour]", r"datasets\.bike_hour: .* two classes"),
         ("rate = 1.001", "rate = 0.5", r"methods\.pssg\.growing\.rate"),
         ('x = "samples"\n', 'x = "samples"\nsizes = [1000]\n', "sizes and tests are required with"),
         ("rho = [0.1]\n", "rho = []\n", r"artefacts\.figure1\.rho"),

@@ -1,4 +1,4 @@
-"""The data sets of the paper, and where to get them.
+"""The data sets of the paper and of the package, and where to get them.
 
 A data set is read from the folder that DROLEARN_DATA names, from the cache (DROLEARN_CACHE, or
 pooch's default for the operating system), or from the package, in this order.  Otherwise it is
@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from drolearn.datasets import sources
-from drolearn.datasets.embedded import load_adult
+from drolearn.datasets.embedded import load_adult, load_bike_hour
 from drolearn.datasets.files import DataError, Dataset, folder, read_rows, write_rows
 from drolearn.datasets.generated import text_like
 
@@ -52,6 +52,8 @@ class Entry:
         Makes X and y without a download; None if that is not possible.
     stored_as : str, default=""
         Name of the file without ".npz"; empty if it is `name`.
+    task : {"classification", "regression"}, default="classification"
+        Whether y is +1 or -1, or a number to predict.
 
     Examples
     --------
@@ -67,9 +69,10 @@ class Entry:
     home: str
     licence: str
     about: str
-    get: Callable[[], tuple[Any, NDArray[np.int8]]] | None = None
-    inside: Callable[[], tuple[Any, NDArray[np.int8]]] | None = None
+    get: Callable[[], tuple[Any, NDArray[Any]]] | None = None
+    inside: Callable[[], tuple[Any, NDArray[Any]]] | None = None
     stored_as: str = ""
+    task: str = "classification"
 
     @property
     def file(self) -> str:
@@ -111,7 +114,7 @@ def where(name: str) -> str:
 
 
 def load(name: str) -> Dataset:
-    """Load a data set of the paper; download it if it is not on this machine.
+    """Load a data set by name; download it if it is not on this machine.
 
     It is read from the folder that DROLEARN_DATA names, from the cache, from the package, or from
     its public source, in this order.  Shape and labels are checked.
@@ -124,7 +127,7 @@ def load(name: str) -> Dataset:
     Returns
     -------
     Dataset
-        Features and labels.
+        Features, and labels or numbers to predict.
 
     Raises
     ------
@@ -209,8 +212,8 @@ def fetch(name: str) -> Path:
     Raises
     ------
     DataError
-        If the data set has no public source, if the download fails or has another content than
-        the data set of the paper, or if the cache cannot be written.
+        If the data set has no public source or needs none, if the download fails or has another
+        content than the data set of the paper, or if the cache cannot be written.
 
     Examples
     --------
@@ -220,10 +223,9 @@ def fetch(name: str) -> Path:
     """
     entry = _entry(name)
     if entry.get is None:
-        raise DataError(
-            f"{name!r} cannot be fetched, as it has no public source: "
-            + (f"call load({name!r}), which makes it." if entry.inside else f"{_put(entry)}.")
-        )
+        if entry.inside is not None:
+            raise DataError(f"{name!r} needs no download: call load({name!r}).")
+        raise DataError(f"{name!r} cannot be fetched, as it has no public source: {_put(entry)}.")
     cache = _cache()
     if cache is None:
         raise DataError(f"Fetching {name!r} needs pooch: run pip install 'drolearn[paper]'.")
@@ -322,7 +324,7 @@ def _stored(entry: Entry) -> Path | None:
     return next((path for path in paths if path.exists()), None)
 
 
-def _checked(entry: Entry, rows: tuple[Any, NDArray[np.int8]], source: str) -> Dataset:
+def _checked(entry: Entry, rows: tuple[Any, NDArray[Any]], source: str) -> Dataset:
     """The data set, if shape, labels and values are as they should be."""
     X, y = rows
     if X.shape != (entry.n, entry.d) or y.shape != (entry.n,):
@@ -330,22 +332,29 @@ def _checked(entry: Entry, rows: tuple[Any, NDArray[np.int8]], source: str) -> D
             f"{entry.name!r} from {source} has {X.shape[0]} rows and {X.shape[1]} columns and "
             f"should have {entry.n} and {entry.d}: {_put(entry)}."
         )
-    if set(np.unique(y).tolist()) != {-1, 1}:
+    classes = entry.task == "classification"
+    if classes and set(np.unique(y).tolist()) != {-1, 1}:
         raise DataError(
             f"{entry.name!r} from {source} should have the labels 1 and -1 and has "
             f"{np.unique(y)[:5].tolist()}: replace the file."
         )
-    if not np.isfinite(X.data if sp.issparse(X) else X).all():
+    if not all(np.isfinite(values).all() for values in (X.data if sp.issparse(X) else X, y)):
         raise DataError(
             f"{entry.name!r} from {source} has values that are not finite: replace the file."
         )
-    return Dataset(entry.name, X, y.astype(np.int8), source)
+    return Dataset(entry.name, X, y.astype(np.int8 if classes else np.float32), source)
 
 
 def _packaged_adult() -> tuple[NDArray[np.float32], NDArray[np.int8]]:
     """Features and labels of :func:`load_adult`."""
     adult = load_adult()
     return adult.X, adult.y
+
+
+def _packaged_bike_hour() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Features and rentals of :func:`load_bike_hour`."""
+    bike = load_bike_hour()
+    return bike.X, bike.y
 
 
 #: Documents of "text_like": as many as RCV1 has, and some for testing.
@@ -396,9 +405,15 @@ def _catalogue() -> dict[str, Entry]:
             "text_like", _TEXTS, 47236, "generated", "MIT",
             "two classes of documents of rcv1's size and shape", inside=partial(text_like, _TEXTS),
         ),
+        Entry(
+            "bike_hour", 17379, 57, "archive.ics.uci.edu", "CC BY 4.0",
+            "bicycles rented in an hour (regression)", inside=_packaged_bike_hour,
+            task="regression",
+        ),
     ]  # fmt: skip
     return {entry.name: entry for entry in entries}
 
 
-#: The fourteen data sets of the paper's Table 1, in its order, and two substitutes for rcv1.
+#: The fourteen data sets of the paper's Table 1, in its order, two substitutes for rcv1, and one
+#: for regression.
 CATALOGUE = _catalogue()

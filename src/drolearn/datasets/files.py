@@ -1,7 +1,7 @@
 """Files of data sets: the folder they are in, and how they are read and written.
 
-A file `name.npz` holds `y` = ±1 and `format`: "dense" (with `X`) or "csr" (with `data`, `indices`,
-`indptr`, `shape`).
+A file `name.npz` holds `y`, which is ±1 or numbers to predict, and `format`: "dense" (with `X`) or
+"csr" (with `data`, `indices`, `indptr`, `shape`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DataError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Features and labels of a binary classification problem.
+    """Features and labels of a classification problem, or features and numbers to predict.
 
     Attributes
     ----------
@@ -44,8 +44,8 @@ class Dataset:
         Name in the catalogue, or the name given to :func:`drolearn.datasets.read`.
     X : ndarray or scipy.sparse.csr_matrix of shape (n, d), float32
         Features.
-    y : ndarray of shape (n,), int8
-        Labels, +1 or -1.
+    y : ndarray of shape (n,)
+        Labels, +1 or -1 (int8), or numbers to predict (float32).
     source : str
         Where the data was read from: a path, "package" or "generated".
 
@@ -60,7 +60,7 @@ class Dataset:
 
     name: str
     X: Any
-    y: NDArray[np.int8]
+    y: NDArray[Any]
     source: str
 
 
@@ -96,7 +96,7 @@ def folder() -> Path | None:
     return Path(named) if named else None
 
 
-def read_rows(path: Path, name: str) -> tuple[Any, NDArray[np.int8]]:
+def read_rows(path: Path, name: str) -> tuple[Any, NDArray[Any]]:
     """Read X and y from a file."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -118,7 +118,7 @@ def read_rows(path: Path, name: str) -> tuple[Any, NDArray[np.int8]]:
         ) from error
 
 
-def write_rows(target: Path, X: Any, y: NDArray[np.int8]) -> None:
+def write_rows(target: Path, X: Any, y: NDArray[Any]) -> None:
     """Write X and y atomically, in the format that `read_rows` reads."""
     content: dict[str, Any] = {"format": np.array("dense"), "y": y}
     if sp.issparse(X):

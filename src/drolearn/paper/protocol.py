@@ -235,6 +235,8 @@ class Protocol(_Strict):
                 raise ValueError(
                     f"datasets.{name}: there is no such data set (`drolearn datasets` lists all)"
                 )
+            if CATALOGUE[name].task != "classification":
+                raise ValueError(f"datasets.{name}: the methods need a data set with two classes")
             if (dataset.stands_for or name) not in self.datasets:
                 raise ValueError(
                     f"datasets.{name}.stands_for: there is no datasets.{dataset.stands_for}"
