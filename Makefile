@@ -34,9 +34,9 @@ endif
 .PHONY: demo test test-oldest coverage lint format stubs sanitize wheel bench paper clean
 .NOTPARALLEL:
 
-demo: $(VENV)/.demo  ## the worst case of a model on real data: a table and demo.png
-	@echo "Running examples/demo.py"
-	@$(BIN)/python examples/demo.py
+demo: $(VENV)/.demo  ## a shift, worst cases and the paper's methods on real data: tables and demo.png
+	@echo "Running examples/demo"
+	@$(BIN)/python -m examples.demo
 
 test: $(VENV)/.dev  ## all tests
 	$(BIN)/python -m pytest $(PYTEST)
