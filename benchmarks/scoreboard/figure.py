@@ -40,9 +40,9 @@ def draw(data: Rows, file: Path) -> None:
                     axis.plot(found.mean, place - shift, "o", markersize=4.5, alpha=0.8,
                               color=_COLOURS[found.verdict])  # fmt: skip
         axis.axvline(0.0, color="black", linewidth=0.8)
-        axis.set_xscale("symlog", linthresh=2.0)
-        axis.set_xticks([-30, -10, -3, 0, 3, 10, 30, 100], ["−30", "−10", "−3", "0", "3", "10",
-                                                             "30", "100"])  # fmt: skip
+        axis.set_xscale("symlog", linthresh=2.0, linscale=0.6)
+        ticks = (-30, -10, -3, 0, 3, 10, 30, 100)
+        axis.set_xticks(ticks, [f"{tick:+d}" if tick else "0" for tick in ticks], fontsize=8)
         axis.set_title(QUESTIONS[question].short, fontsize=10)
         axis.grid(axis="y", linewidth=0.3)
     axes[0].set_yticks(range(len(names)), names)

@@ -35,7 +35,7 @@ PASSES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STOCHASTIC = {"SGD": (BLUE, "o"), "PSSG": (GREEN, "s"), "GSSG": (BLACK, "^")}
 NAMES = {
     "plain": "logistic regression",
-    "tuned": "  with tuned l2 (ERM)",
+    "tuned": "  with tuned l2 (ERM, 3 folds)",
     "SGD": "robust, SGD",
     "PSSG": "robust, PSSG",
     "GSSG": "robust, GSSG",
