@@ -2,7 +2,7 @@
 
 python -m benchmarks.defaults                       # ten splits of every data set; takes hours
 python -m benchmarks.defaults --splits 2            # fewer
-python -m benchmarks.defaults --forget "robust, CV" # run this model again
+python -m benchmarks.defaults --forget "robust, CV" # run this model again, with --only on some data
 python -m benchmarks.defaults --report              # only write the page
 
 Fits that are in results/defaults.json already are not run again.
@@ -143,7 +143,8 @@ def measure(splits: int, only: list[str], forget: list[str]) -> None:
     """Run what is missing, and save after every split."""
     file = RESULTS / "defaults.json"
     rows = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
-    rows = [row for row in rows if row["model"] not in forget]
+    names = only or classification_sets()
+    rows = [row for row in rows if row["model"] not in forget or row["data"] not in names]
 
     def run(name: str, seed: int, labels: Iterable[str]) -> None:
         done = {row["model"] for row in rows if (row["data"], row["seed"]) == (name, seed)}
@@ -158,7 +159,6 @@ def measure(splits: int, only: list[str], forget: list[str]) -> None:
         text = json.dumps({"machine": describe(), "rows": rows}, indent=0, ensure_ascii=False)
         file.write_text(text + "\n", encoding="utf-8")
 
-    names = only or classification_sets()
     for seed in range(splits):
         for name in names:
             run(name, seed, MODELS)

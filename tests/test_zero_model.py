@@ -146,3 +146,62 @@ def test_the_zero_model_of_divergences_with_straight_pieces(divergence, rho, cur
     solution = solve(X, y, rho=rho, divergence=divergence)
     assert solution.ending is Ending.ZERO_MODEL
     assert solution.status.endswith(f"Use {cure}.")
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "hellinger"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_default_radius_is_at_most_half_of_the_largest_that_learns(divergence, classes):
+    X, y, w = _data(classes, n=400)
+    X[:, 0] -= 0.2 * y
+    largest = rho_max(X, y, divergence, w)
+    assert largest < 0.1
+    clf = RobustClassifier(divergence=divergence).fit(X, y, w)
+    assert clf.rho_ == pytest.approx(0.5 * largest, rel=1e-6)
+    assert clf.converged_
+    assert clf.coef_.any()
+    explicit = RobustClassifier(clf.rho_, divergence=divergence).fit(X, y, w)
+    np.testing.assert_array_equal(clf.coef_, explicit.coef_)
+    with pytest.warns(ZeroModelWarning):
+        assert RobustClassifier(0.1, divergence=divergence, max_iter=500).fit(X, y, w).rho_ == 0.1
+
+
+@pytest.mark.parametrize("signal", [0.9, 2.5])
+def test_the_default_radius_is_continuous_in_the_data(signal, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 2))
+    y = signal * X[:, 0] + 2.0 * rng.standard_normal(500) > 0.0
+    largest = rho_max(X, y)
+    searches = []
+
+    def search(problem, at_most):
+        searches.append(at_most)
+        return smallest_ball(problem, at_most)
+
+    monkeypatch.setattr("drolearn._solvers.radius.smallest_ball", search)
+    clf = RobustClassifier().fit(X, y)
+    if signal < 1.0:
+        assert 0.1 < largest < 0.2
+        assert clf.rho_ == pytest.approx(0.5 * largest)
+    else:  # the model shows that the ball may have this radius
+        assert largest > 0.2
+        assert clf.rho_ == 0.1
+        assert not searches
+
+
+def test_the_default_radius_counts_weights_as_repeated_rows():
+    X, y, _ = _data(2, n=400)
+    counts = np.arange(y.size) % 3
+    once = RobustClassifier(tol=1e-10).fit(X, y, counts)
+    twice = RobustClassifier(tol=1e-10).fit(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert twice.rho_ == pytest.approx(once.rho_, rel=1e-9)
+    assert once.rho_ < 0.1
+    np.testing.assert_allclose(twice.coef_, once.coef_, rtol=1e-5)
+
+
+def test_the_default_radius_with_groups_references_and_straight_pieces():
+    X, y, _ = _data(2, n=400)
+    assert RobustClassifier().fit(X, y, groups=np.arange(400) % 3).rho_ == 0.1
+    assert RobustClassifier().fit(X, y, reference_losses=np.full(400, 0.5)).rho_ == 0.1
+    moved = RobustClassifier(divergence="total-variation", max_iter=1000)
+    with pytest.warns(UserWarning, match="zero model is optimal|relative gap"):
+        assert moved.fit(X, y).rho_ == 0.1

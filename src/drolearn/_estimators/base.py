@@ -34,6 +34,7 @@ from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
+from drolearn._solvers.radius import radius_that_learns
 from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._validation import as_groups, as_weights
@@ -280,15 +281,13 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             self.groups_, group_indices = as_groups(groups, X.shape[0])
         problem = self._problem(data, group_indices, rho, divergence, l2)
         warn_of_all_weights(problem, stacklevel=5)
-        solution = run(
-            problem,
-            self._start(problem),
-            solver=self.solver,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            random_state=self.random_state,
-            watch=self._progress_callback(data, context),
-        )
+        watch = self._progress_callback(data, context)
+        solution = self._run(problem, watch)
+        if rho is None and not solution.ending.asked_for:
+            radius = radius_that_learns(problem, solution.theta)
+            if radius < problem.rho:
+                problem = self._problem(data, group_indices, radius, divergence, l2)
+                solution = self._run(problem, watch)
         self._set_attributes(problem, solution, X.dtype)
         if is_root:
             context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
@@ -296,11 +295,21 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             raise KeyboardInterrupt
         if solution.ending is Ending.ZERO_MODEL:
             warnings.warn(solution.status, ZeroModelWarning, stacklevel=4)
-        was_stopped = solution.ending is Ending.STOPPED
-        separable = solution.ending is Ending.SEPARABLE
-        if separable or not (self.tol is None or solution.converged or was_stopped):
+        reached = self.tol is None or solution.converged or solution.ending is Ending.STOPPED
+        if solution.ending is Ending.SEPARABLE or not reached:
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)
         return self
+
+    def _run(self, problem: Problem, watch: Watch | None) -> Solution:
+        return run(
+            problem,
+            self._start(problem),
+            solver=self.solver,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=self.random_state,
+            watch=watch,
+        )
 
     def _start(self, problem: Problem) -> Array:
         """Return the previous model with warm_start=True if its shape matches, else zeros."""

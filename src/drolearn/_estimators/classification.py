@@ -34,10 +34,13 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     Parameters
     ----------
     rho : float, "auto" or None, default=None
-        Radius ρ of the ball; None is 0.1. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ
-        contains the uniform distribution on every subset of at least N/(1 + ρ) rows. For N rows and
-        d columns, "auto" is √(d/N), a rule of thumb for the sampling error of the training data; it
-        does not account for distribution shifts. CVaR has no radius: leave it None.
+        Radius ρ of the ball. ρ = 0 is the plain weighted mean. A χ² ball of radius ρ contains the
+        uniform distribution on every subset of at least N/(1 + ρ) rows. None is 0.1, or half of
+        :func:`drolearn.rho_max` where that is smaller: from `rho_max` on, the optimal model is
+        zero. `rho_` is the radius that was used. With groups, a reference or total variation, None
+        is always 0.1. For N rows and d columns, "auto" is √(d/N), a rule of thumb for the sampling
+        error of the training data; it does not account for distribution shifts. CVaR has no radius:
+        leave it None.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.

@@ -207,12 +207,8 @@ def _is_zero(problem: Problem, solution: Solution, tol: float) -> bool:
     v = problem.from_model(solution.theta).reshape(problem.m, -1)[:, :-1]
     if float(abs(v).max(initial=0.0)) <= _ZERO * problem.typical_norm:
         return True
-    if problem.plain or problem.loss.of == "residual" or problem.groups is not None:
-        return False
-    if problem.reference is not None:
-        return False
-    # At the zero model all losses are equal, and the robust loss is the mean loss.
-    return solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss
+    # At the zero model the robust loss is then the mean loss.
+    return problem.equal_at_zero and solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss
 
 
 def _score(

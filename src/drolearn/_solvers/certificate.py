@@ -167,9 +167,7 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     In large balls it often is.  All losses are equal there, the robust loss is not differentiable,
     and descent methods approach it slowly.  With a reference they differ, and there is no corner.
     """
-    over_rows_of_classes = problem.loss.of != "residual" and problem.groups is None
-    equal = over_rows_of_classes and problem.reference is None
-    if problem.plain or not equal or point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
+    if not problem.equal_at_zero or point.value < _NEAR_ZERO_MODEL * problem.baseline_loss:
         return None
     ball, radius = _closest_weights(problem)
     if problem.rho < radius * (1.0 - 1e-12):

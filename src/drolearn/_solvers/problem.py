@@ -309,6 +309,15 @@ class Problem:
         """Whether the robust loss is the plain mean; CVaR ignores the radius."""
         return self.rho == 0.0 and self.divergence.name != "cvar"
 
+    @property
+    def equal_at_zero(self) -> bool:
+        """Whether the ball reweights rows that all have the same loss at the zero model.
+
+        All weights are worst-case weights there, so the zero model may be optimal.
+        """
+        of_classes = self.loss.of != "residual" and self.reference is None
+        return of_classes and self.groups is None and not self.plain
+
     def losses_at(self, scores: Array) -> tuple[Array, Array]:
         """Losses, minus those of the reference if there is one, and slopes in the scores."""
         z, slopes = self.loss.of_scores(scores, self.y, self.threads)

@@ -1,17 +1,23 @@
-"""`rho_max`: the radius from which on a robust classifier learns nothing."""
+"""The radius from which on a robust classifier learns nothing, and defaults below it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from drolearn._solvers.inputs import as_problem
 from drolearn._solvers.linear_algebra import single_threaded_blas
+from drolearn._solvers.problem import Problem
 from drolearn._solvers.zero_model import least_moved_mass, smallest_ball
 from drolearn.divergence import CVaR, Divergence, TotalVariation, as_divergence
 
-__all__ = ["rho_max"]
+__all__ = ["radius_that_learns", "rho_max"]
+
+# The largest default radius, relative to `rho_max`.
+_SHARE = 0.5
 
 
 def rho_max(
@@ -98,3 +104,20 @@ def rho_max(
         )
     with single_threaded_blas():
         return smallest_ball(problem).rho
+
+
+def radius_that_learns(problem: Problem, theta: NDArray[np.float64]) -> float:
+    """The radius of a problem, or half of `rho_max` where that is smaller.
+
+    `theta` is a model for the problem.  If it is better than the zero model in a ball of twice the
+    radius, the zero model is not optimal there, and `rho_max` need not be computed.  Groups,
+    references, regressions and divergences that are not strictly convex keep their radius.
+    """
+    if not (problem.equal_at_zero and problem.divergence.strictly_convex):
+        return problem.rho
+    wider = replace(problem, rho=problem.rho / _SHARE)
+    at = wider.evaluate_or_none(wider.scores(theta))
+    if at is not None and at.value < problem.baseline_loss * (1.0 - 1e-9):
+        return problem.rho
+    with single_threaded_blas():
+        return min(problem.rho, _SHARE * smallest_ball(wider, wider.rho).rho)

@@ -40,6 +40,10 @@ _BALANCED = 1e-10
 _ALMOST_BALANCED = 1e-5
 _ALMOST_BALANCED_POSITIVE = 1e-9
 _STEPS_POSITIVE = 60
+# Where some p tend to 0, the norm decreases slowly: it is enough if it is small and the dual value
+# rises by less than this share.
+_NEARLY_BALANCED = 1e-8
+_LEVEL = 1e-9
 # Below this rise of the dual value, its rounding errors hide whether a step is good.
 _ROUNDING = 1e-12
 
@@ -102,6 +106,9 @@ def smallest_ball(problem: Problem, at_most: float = math.inf) -> SmallestBall:
             break
         step = -_newton_step(problem, at)
         slope = -float(step @ at.gradient)  # the dual value rises by this
+        level = not positive and slope <= _LEVEL * at.value
+        if level and float(np.linalg.norm(at.gradient)) <= _NEARLY_BALANCED:
+            break
         length, new = 1.0, _evaluate(problem, b, point + step)
         while new.value < at.value + 1e-4 * length * slope and slope > _ROUNDING:
             length *= 0.5
