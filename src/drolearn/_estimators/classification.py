@@ -363,6 +363,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """Predict the probabilities of the classes; only for the logistic loss.
 
+        They are biased towards the worst case, so on data without a shift they are not calibrated:
+        use ``CalibratedClassifierCV(RobustClassifier())`` of scikit-learn there.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
