@@ -271,14 +271,13 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
         after cross-validation.  `split_groups` keep rows together when a reference is fitted.
         """
         data = self._with_reference(data, split_groups)
-        X = data.X
         is_root, arguments = context is None, self._callback_arguments(data)
         if is_root:
             context = self._init_callback_context(max_subtasks=math.ceil(self.max_iter))
             context.call_on_fit_task_begin(**arguments)
         group_indices, self.groups_ = None, None
         if groups is not None:
-            self.groups_, group_indices = as_groups(groups, X.shape[0])
+            self.groups_, group_indices = as_groups(groups, data.X.shape[0])
         problem = self._problem(data, group_indices, rho, divergence, l2)
         warn_of_all_weights(problem, stacklevel=5)
         watch = self._progress_callback(data, context)
@@ -288,7 +287,7 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             if radius < problem.rho:
                 problem = self._problem(data, group_indices, radius, divergence, l2)
                 solution = self._run(problem, watch)
-        self._set_attributes(problem, solution, X.dtype)
+        self._set_attributes(problem, solution, data.X.dtype)
         if is_root:
             context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         if solution.ending is Ending.INTERRUPTED:  # the attributes hold the best model so far
