@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import t
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    TimeSeriesSplit,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import compute_class_weight
@@ -156,6 +163,68 @@ def test_splitters_get_the_groups(two_classes):
         RobustClassifierCV(cv=3).fit(X, y, split_groups=g)
 
 
+@pytest.mark.parametrize("kind", [RobustClassifierCV, RobustRegressorCV])
+def test_splits_in_time(kind, two_classes, regression):
+    """Models are fitted to earlier rows only; the score is that of the worst month after them."""
+    X, y = two_classes if kind is RobustClassifierCV else regression
+    month, single = np.arange(600) // 50, kind._fold_estimator
+    splitter = TimeSeriesSplit(3, test_size=100)
+    search = kind([0.0, 0.3], l2s=[1.0], cv=splitter, scoring="worst-domain", path_tol=1e-9)
+    search.fit(X, y, domains=month)
+    for k, (train, test) in enumerate(splitter.split(X)):
+        assert train.max() < test.min()
+        z = single(0.3, tol=1e-9).fit(X[train], y[train]).losses(X[test], y[test])
+        expected = -max(z[:50].mean(), z[50:].mean())
+        assert search.scores_[k, 1, 0] == pytest.approx(expected, rel=1e-4)
+    assert search.best_score_ == search.scores_.mean(axis=0).max()
+
+
+@pytest.mark.parametrize("kind", [RobustClassifierCV, RobustRegressorCV])
+def test_splits_by_domain(kind, two_classes, regression):
+    X, y = two_classes if kind is RobustClassifierCV else regression
+    site, single = np.array(list("abc"))[np.arange(600) % 3], kind._fold_estimator
+    search = kind([0.0, 0.1], l2s=[1.0], cv=LeaveOneGroupOut(), scoring="worst-domain")
+    search.set_params(path_tol=1e-9).fit(X, y, domains=site, split_groups=site)
+    for k, name in enumerate("abc"):
+        model = single(0.1, tol=1e-9).fit(X[site != name], y[site != name])
+        expected = -model.losses(X[site == name], y[site == name]).mean()
+        assert search.scores_[k, 1, 0] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_everything_about_rows_passes_through_a_search_of_pipelines(two_classes, routing):
+    """All are split with the rows: another length would be an error, and shuffled ones differ."""
+    X, y = two_classes
+    rng = np.random.default_rng(0)
+    rows = {
+        "groups": rng.integers(3, size=600),
+        "split_groups": np.arange(600) % 4,
+        "domains": rng.integers(2, size=600),
+        "reference_losses": rng.exponential(size=600),
+    }
+    model = RobustClassifierCV([0.1], l2s=[1.0], cv=GroupKFold(2), scoring="worst-domain")
+    prefix = "" if routing else "robustclassifiercv__"
+    with config_context(enable_metadata_routing=routing):
+        if routing:
+            model.set_fit_request(**dict.fromkeys(rows, True))
+        grid = {"robustclassifiercv__divergence": ["chi2", "kl"]}
+        search = GridSearchCV(make_pipeline(StandardScaler(), model), grid, cv=KFold(2))
+        search.fit(X, y, **{prefix + name: value for name, value in rows.items()})
+        train, test = next(iter(KFold(2).split(X)))
+        fold = make_pipeline(StandardScaler(), clone(model).set_params(divergence="kl"))
+        fold.fit(X[train], y[train], **{prefix + name: v[train] for name, v in rows.items()})
+    alone = clone(model).set_params(divergence="kl")
+    alone.fit(
+        StandardScaler().fit_transform(X[train]), y[train], **{n: v[train] for n, v in rows.items()}
+    )
+    np.testing.assert_array_equal(fold[-1].scores_, alone.scores_)
+    expected = fold.score(X[test], y[test])
+    assert search.cv_results_["split0_test_score"][1] == pytest.approx(expected)
+    best = search.best_estimator_[-1]
+    assert best.group_weights_.size == 3
+    assert best.robust_regret_ < best.robust_loss_
+
+
 def test_all_three_groups_are_routed_as_metadata(two_classes):
     X, y = two_classes
     g = np.arange(y.size) % 4
@@ -268,6 +337,11 @@ def test_errors(two_classes):
     for name in ("group", "domain"):
         with pytest.raises(ValueError, match=f"'worst-{name}' without {name}s: pass {name}s"):
             RobustClassifierCV(scoring=f"worst-{name}").fit(X, y)
+    for name in ("group", "domain"):
+        with pytest.raises(ValueError, match=f"at least two {name}s for scoring='worst-{name}'"):
+            RobustClassifierCV(scoring=f"worst-{name}").fit(X, y, **{f"{name}s": ["a"] * 600})
+    with pytest.raises(ValueError, match="'split_groups' parameter must name at least two groups"):
+        RobustClassifierCV(cv=LeaveOneGroupOut()).fit(X, y, split_groups=["a"] * 600)
     with pytest.raises(ValueError, match="'domains' parameter must name"):
         RobustClassifierCV(scoring="worst-domain").fit(X, y, domains=[1, 2])
     with pytest.raises(ValueError, match="The 'scoring' parameter of RobustClassifierCV must be"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
@@ -35,6 +37,7 @@ from drolearn import (
     RobustClassifierCV,
     RobustRegressor,
     RobustRegressorCV,
+    ZeroModelWarning,
     reference_losses,
     worst_case,
 )
@@ -185,6 +188,31 @@ def test_sparse_data(two_classes, monkeypatch):
     with pytest.raises(ValueError, match=r"makes sparse data dense, up to 1e\+03 numbers"):
         reference_losses("auto", sp.csr_matrix(X), y)
     assert reference_losses(LogisticRegression(), sp.csr_matrix(X), y).shape == (600,)
+
+
+def test_only_proportions_of_weights_matter_to_boosted_trees(two_classes):
+    """Trees do not split leaves of little weight, and weights often have the sum 1."""
+    X, y = two_classes[0][:100], two_classes[1][:100]
+    w = np.random.default_rng(0).exponential(size=100)
+    expected = reference_losses("auto", X, y, sample_weight=w, cv=2)
+    for factor in (1.0 / w.sum(), 1e9):
+        found = reference_losses("auto", X, y, sample_weight=factor * w, cv=2)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_few_rows_make_fewer_folds(numbered, recorder):
+    X, y = numbered
+    few = np.r_[np.flatnonzero(y == "yes")[:3], np.flatnonzero(y == "no")[:3]]
+    reference_losses(recorder, X[few], y[few])
+    assert len(recorder.fits) == 3
+    two = reference_losses(LinearRegression(), [[0.0], [1.0]], [3.0, 5.0], loss="squared")
+    np.testing.assert_allclose(two, [2.0, 2.0])
+    with pytest.raises(
+        ValueError, match=r"needs at least two rows of some class, .* Got 1 instead"
+    ):
+        reference_losses(recorder, [[0.0], [1.0]], [0, 1])
+    with pytest.raises(ValueError, match="needs at least two rows, so"):
+        reference_losses(LinearRegression(), [[0.0]], [1.0], loss="squared")
 
 
 def test_data_frames_reach_the_estimator(two_classes):
@@ -378,6 +406,37 @@ def test_models_in_large_balls_do_not_count_as_zero(two_classes):
     assert not search.zero_models_.any()
 
 
+@pytest.mark.parametrize("groups", [False, True])
+def test_a_reference_that_knows_nothing_leads_to_the_zero_model_and_is_named(two_classes, groups):
+    """In a large ball nothing that the columns tell makes up for the rows that they mislead."""
+    X, y = two_classes
+    given = {"groups": np.arange(600) % 3} if groups else {}
+    rho = 1e-3 if groups else 5.0
+    coin = np.random.default_rng(0).permutation(y)  # labels without a relation to X
+    message = "use a better reference, a smaller rho or a smaller penalty"
+    if groups:  # the penalty is what shrinks the coefficients
+        model = RobustClassifier(rho, l2=1e9, reference=DummyClassifier())
+    else:
+        model = RobustClassifier(rho, reference=DummyClassifier())
+    with pytest.warns(ZeroModelWarning, match=message):
+        model.fit(X, coin, **given)
+    assert np.linalg.norm(model.coef_) < 1e-4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RobustClassifier(0.1, reference=LogisticRegression()).fit(X, y, **given)
+
+
+def test_zero_models_with_a_reference_are_excluded(two_classes):
+    X, y = two_classes
+    coin = np.where(np.random.default_rng(0).random(600) < 0.4, np.roll(y, 1), y)
+    c = np.full(600, np.log(2.0))
+    search = RobustClassifierCV([0.01, 5.0], l2s=[1.0], cv=3, scoring="robust", scoring_rho=5.0)
+    with pytest.warns(ZeroModelWarning, match="The best score belongs to the zero model"):
+        search.fit(X, coin, reference_losses=c)
+    assert search.zero_models_[:, :, 0].tolist() == [[False, True]] * 3
+    assert search.rho_ == 0.01
+
+
 # -- metadata routing ----------------------------------------------------------------------------
 
 
@@ -482,6 +541,7 @@ def test_a_reference_that_takes_no_weights(two_classes):
     [
         ({"estimator": "trees"}, "The 'estimator' parameter must be 'auto' or an estimator"),
         ({"estimator": "autos"}, "Did you mean 'auto'?"),
+        ({"estimator": GaussianNB}, "must be 'auto' or an estimator of scikit-learn. Got <class"),
         ({"cv": ShuffleSplit(2)}, "must put each of the 600 rows into one test fold"),
         ({"cv": 1}, "The 'cv' parameter must be an integer of at least 2"),
         ({"split_groups": np.zeros(600)}, "must name at least two groups"),

@@ -16,6 +16,7 @@ from drolearn.divergence import (
 )
 
 if TYPE_CHECKING:
+    from drolearn._estimators.agreement import DomainAgreement, domain_agreement
     from drolearn._estimators.base import ZeroModelWarning
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.classifier_cv import RobustClassifierCV
@@ -48,6 +49,7 @@ __all__ = [
     "CressieRead",
     "Decay",
     "Divergence",
+    "DomainAgreement",
     "Draw",
     "Ending",
     "Exact",
@@ -72,6 +74,7 @@ __all__ = [
     "WorstCase",
     "WorstMix",
     "ZeroModelWarning",
+    "domain_agreement",
     "log_losses",
     "radius_between",
     "radius_of",
@@ -89,6 +92,8 @@ __version__ = "0.1.0"
 # Modules of the other public names, imported on first use: `worst_case` needs no solvers, and
 # solvers need no estimators.
 _LATER = {
+    "DomainAgreement": "_estimators.agreement",
+    "domain_agreement": "_estimators.agreement",
     "ZeroModelWarning": "_estimators.base",
     "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.classifier_cv",

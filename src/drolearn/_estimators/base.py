@@ -31,12 +31,13 @@ from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.descent import History
-from drolearn._solvers.ending import Ending
+from drolearn._solvers.ending import Ending, describe_useless_columns
 from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.radius import radius_that_learns
 from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
+from drolearn._solvers.zero_model import needs_no_columns
 from drolearn._validation import as_groups, as_weights
 from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
@@ -62,7 +63,8 @@ X_FORMATS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 class ZeroModelWarning(UserWarning):
     """Warning that the optimal model for a ball has no coefficients other than zero.
 
-    Such a model ignores the columns of X.  A smaller radius lets it learn.
+    Such a model ignores the columns of X.  A smaller radius lets it learn, as does a better
+    reference if there is one.
 
     Examples
     --------
@@ -294,6 +296,10 @@ class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
             raise KeyboardInterrupt
         if solution.ending is Ending.ZERO_MODEL:
             warnings.warn(solution.status, ZeroModelWarning, stacklevel=4)
+        elif problem.reference is not None and needs_no_columns(
+            problem, solution.theta, solution.value, self.tol or 0.0
+        ):
+            warnings.warn(describe_useless_columns(problem.rho), ZeroModelWarning, stacklevel=4)
         reached = self.tol is None or solution.converged or solution.ending is Ending.STOPPED
         if solution.ending is Ending.SEPARABLE or not reached:
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)

@@ -19,7 +19,7 @@ from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import Solution, run, run_next
 from drolearn._solvers.solvers import Exact
-from drolearn._solvers.zero_model import SharedBall
+from drolearn._solvers.zero_model import SharedBall, needs_no_columns
 from drolearn.divergence import CVaR, Divergence, as_divergence
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ def _is_zero(problem: Problem, solution: Solution, tol: float) -> bool:
     v = problem.from_model(solution.theta).reshape(problem.m, -1)[:, :-1]
     if float(abs(v).max(initial=0.0)) <= _ZERO * problem.typical_norm:
         return True
+    if problem.reference is not None:
+        return needs_no_columns(problem, solution.theta, solution.value, tol)
     # At the zero model the robust loss is then the mean loss.
     return problem.equal_at_zero and solution.value >= (1.0 - 2.0 * tol) * problem.baseline_loss
 

@@ -133,10 +133,17 @@ class RobustLinearCV(RobustLinear):
             ("worst-group", "groups", rows.groups),
             ("worst-domain", "domains", rows.domains),
         ):
-            if given is None and isinstance(self.scoring, str) and self.scoring == scoring:
+            if not (isinstance(self.scoring, str) and self.scoring == scoring):
+                continue
+            if given is None:
                 raise ValueError(
                     f"The 'scoring' parameter of {type(self).__name__} must not be '{scoring}' "
                     f"without {parameter}: pass {parameter} to fit, or use another scoring."
+                )
+            if np.unique(given, axis=0).shape[0] < 2:
+                raise ValueError(
+                    f"The '{parameter}' parameter must name at least two {parameter} for "
+                    f"scoring='{scoring}'. Got one instead."
                 )
 
     def _folds(self, data: TrainingData, split_groups: Any) -> list[Fold]:
@@ -152,6 +159,11 @@ class RobustLinearCV(RobustLinear):
             raise ValueError(
                 f"The 'split_groups' parameter needs a 'cv' that splits by groups, such as "
                 f"GroupKFold(5). Got cv={self.cv!r} instead."
+            )
+        if split_groups is not None and np.unique(split_groups).size < 2:
+            raise ValueError(
+                "The 'split_groups' parameter must name at least two groups, so that a model can "
+                "be tested on other groups than it is fitted to. Got one group instead."
             )
         return list(splitter.split(data.X, data.y, split_groups))
 

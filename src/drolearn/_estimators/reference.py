@@ -59,8 +59,9 @@ def reference_losses(
     ----------
     estimator : estimator or "auto"
         Any classifier or regressor of scikit-learn's interface; it is not changed.  "auto" is
-        HistGradientBoostingClassifier or HistGradientBoostingRegressor with default settings, which
-        makes sparse matrices of up to 5e7 numbers dense.
+        HistGradientBoostingClassifier or HistGradientBoostingRegressor with default settings. It
+        makes sparse matrices of up to 5e7 numbers dense, and only the proportions of the sample
+        weights matter to it.
     X : array-like, sparse matrix or data frame of shape (n, d)
         Rows, in any form that the estimator accepts.
     y : array-like of shape (n,)
@@ -70,7 +71,8 @@ def reference_losses(
         multinomial logistic loss.
     cv : int, cross-validation splitter or iterable, default=5
         Folds.  An integer makes so many shuffled folds, always the same ones: stratified for
-        classes, and by `split_groups` if they are given.  Every row must be in one test fold.
+        classes, and by `split_groups` if they are given; fewer if there are fewer groups, rows, or
+        rows of the largest class.  Every row must be in one test fold.
     sample_weight : array-like of shape (n,), default=None
         Weights of the rows, with which the estimator is fitted.
     split_groups : array-like of shape (n,), default=None
@@ -120,6 +122,8 @@ def reference_losses(
     weights = None if sample_weight is None else as_weights(sample_weight, n)
     if isinstance(estimator, str) and estimator == "auto":
         estimator, X = _boosted_trees(chosen), _dense(X)
+        # Boosted trees stop at leaves of little weight: only the proportions may matter.
+        weights = None if weights is None else weights / weights.mean()
     _check(estimator, chosen)
     splitter = _splitter(cv, labels, split_groups, chosen)
     folds = list(splitter.split(X, labels, split_groups))
@@ -160,7 +164,8 @@ def _dense(X: Any) -> Any:
 
 def _check(estimator: Any, loss: Loss) -> None:
     """Refuse an estimator that cannot give this loss."""
-    if not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+    is_estimator = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
+    if not is_estimator or isinstance(estimator, type):
         raise ValueError(
             f"The 'estimator' parameter must be 'auto' or an estimator of scikit-learn. "
             f"Got {estimator!r} instead.{did_you_mean(estimator, ['auto'])}"
@@ -186,17 +191,23 @@ def _splitter(cv: Any, labels: NDArray[Any], split_groups: Any, loss: Loss) -> A
     if not is_number(cv):
         return check_cv(cv, labels, classifier=loss.of != "residual")
     folds, shuffled = as_count("cv", cv, least=2), {"shuffle": True, "random_state": 0}
+    of_classes = loss.of != "residual"
+    most = np.unique(labels, return_counts=True)[1].max() if of_classes else labels.size
+    if most < 2:
+        raise ValueError(
+            f"A reference needs at least two rows{' of some class' if of_classes else ''}, so that "
+            f"it can be fitted to other rows than it is evaluated on. Got {most} instead."
+        )
+    folds = min(folds, int(most))
     if split_groups is None:
-        return (KFold if loss.of == "residual" else StratifiedKFold)(folds, **shuffled)
+        return (StratifiedKFold if of_classes else KFold)(folds, **shuffled)
     folds = min(folds, np.unique(split_groups).size)
     if folds < 2:
         raise ValueError(
             "The 'split_groups' parameter must name at least two groups, so that a reference can "
             "be fitted to other groups than it is evaluated on. Got one group instead."
         )
-    if loss.of == "residual":
-        return GroupKFold(folds)
-    return StratifiedGroupKFold(folds, **shuffled)
+    return StratifiedGroupKFold(folds, **shuffled) if of_classes else GroupKFold(folds)
 
 
 def _losses_of_fold(

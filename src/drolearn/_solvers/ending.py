@@ -119,3 +119,11 @@ def describe_stochastic(
     if clipped:
         text += f" Taming clipped {clipped} of {all_corrections} corrections."
     return text
+
+
+def describe_useless_columns(rho: float) -> str:
+    """What to do if a model with a reference is no better than its intercept."""
+    return (
+        f"At rho = {rho:.6g}, no coefficients lower the robust regret against this reference by "
+        f"more than the tolerance: use a better reference, a smaller rho or a smaller penalty."
+    )

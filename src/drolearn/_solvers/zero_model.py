@@ -27,7 +27,13 @@ from drolearn import _core
 from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Problem
 
-__all__ = ["SharedBall", "SmallestBall", "least_moved_mass", "smallest_ball"]
+__all__ = [
+    "SharedBall",
+    "SmallestBall",
+    "least_moved_mass",
+    "needs_no_columns",
+    "smallest_ball",
+]
 
 Array = NDArray[np.float64]
 
@@ -215,3 +221,16 @@ def least_moved_mass(problem: Problem) -> float:
         method="highs",
     )
     return float(found.fun) if found.status == 0 else math.inf
+
+
+def needs_no_columns(problem: Problem, theta: Array, value: float, tol: float) -> bool:
+    """Whether a robust model is no better than its intercept alone, within the tolerance.
+
+    With a reference the losses of the zero model differ, so the test above does not apply.
+    """
+    if problem.plain:
+        return False
+    v = problem.from_model(theta).reshape(problem.m, -1)
+    v[:, :-1] = 0.0
+    alone = problem.objective(problem.to_model(v.ravel()))
+    return alone - value <= 2.0 * tol * problem.loss_scale(value)
