@@ -12,10 +12,24 @@ import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss, mean_squared_error, zero_one_loss
+from sklearn.metrics import (
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    mean_squared_error,
+    zero_one_loss,
+)
 
 import drolearn
-from drolearn import log_losses, metrics, squared_losses, worst_case, zero_one_losses
+from drolearn import (
+    absolute_losses,
+    brier_losses,
+    log_losses,
+    metrics,
+    squared_losses,
+    worst_case,
+    zero_one_losses,
+)
 from drolearn.loss import as_loss
 
 NAN, INF = math.nan, math.inf
@@ -32,7 +46,8 @@ def assert_refused(match, function, *arguments, **options):
 
 
 def test_public_names():
-    assert metrics.__all__ == ["log_losses", "squared_losses", "zero_one_losses"]
+    names = "absolute_losses brier_losses log_losses squared_losses zero_one_losses"
+    assert metrics.__all__ == names.split()
     for name in metrics.__all__:
         assert getattr(drolearn, name) is getattr(metrics, name)
         assert name in drolearn.__all__
@@ -313,6 +328,36 @@ def test_squared_losses_of_integers_and_extreme_numbers():
 )
 def test_wrong_numbers(prediction, y, match):
     assert_refused(match, squared_losses, prediction, y)
+
+
+# -- Brier and absolute losses -------------------------------------------------------------------
+
+
+def test_brier_losses_have_the_mean_of_scikit_learn(rows, model, two_classes):
+    proba, y = rows
+    losses = brier_losses(proba, y, model.classes_)
+    assert losses.mean() == pytest.approx(brier_score_loss(y, proba, labels=model.classes_))
+    X, y = two_classes
+    proba = LogisticRegression().fit(X, y).predict_proba(X)
+    losses = brier_losses(proba, y)
+    assert losses.mean() == pytest.approx(
+        brier_score_loss(y, proba[:, 1], pos_label=max(y.tolist()))
+    )
+    np.testing.assert_allclose(brier_losses(proba[:, 1], y), losses, atol=1e-15)
+
+
+def test_absolute_losses_have_the_mean_of_scikit_learn():
+    prediction, y = np.array([1.0, -2.0, 3.5]), np.array([2.0, 2.0, 3.5])
+    np.testing.assert_array_equal(absolute_losses(prediction, y), [1.0, 4.0, 0.0])
+    assert absolute_losses(prediction, y).mean() == mean_absolute_error(y, prediction)
+
+
+def test_wrong_input_of_brier_and_absolute_losses():
+    assert_refused("rows that sum to 1. Got a sum of 1.1", brier_losses, [[0.5, 0.6]], [0], [0, 1])
+    assert_refused("probabilities from 0 to 1", brier_losses, [[-1.0, 2.0]], [0], [0, 1])
+    assert_refused("only labels of classes", brier_losses, [[0.5, 0.5]], [2], [0, 1])
+    assert_refused("one number for each of the 2 rows", absolute_losses, [1.0, 2.0], [1.0])
+    assert_refused("finite numbers. Got nan", absolute_losses, [NAN], [1.0])
 
 
 # -- zero-one losses -----------------------------------------------------------------------------

@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn._solvers.step_sizes import Constant, Decay
     from drolearn.loss import Loss
-    from drolearn.metrics import log_losses, squared_losses, zero_one_losses
+    from drolearn.metrics import (
+        absolute_losses,
+        brier_losses,
+        log_losses,
+        squared_losses,
+        zero_one_losses,
+    )
     from drolearn.shifts.mix import Radii, WorstMix, radius_of, worst_mix
     from drolearn.shifts.samples import Shift, radius_between
 
@@ -75,6 +81,8 @@ __all__ = [
     "WorstMix",
     "ZeroModelWarning",
     "domain_agreement",
+    "absolute_losses",
+    "brier_losses",
     "log_losses",
     "radius_between",
     "radius_of",
@@ -120,6 +128,8 @@ _LATER = {
     "Exact": "_solvers.solvers",
     "Newton": "_solvers.solvers",
     "Loss": "loss",
+    "absolute_losses": "metrics",
+    "brier_losses": "metrics",
     "log_losses": "metrics",
     "squared_losses": "metrics",
     "zero_one_losses": "metrics",

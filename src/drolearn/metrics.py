@@ -1,7 +1,9 @@
 """Losses of single rows from the predictions of any model, for :func:`drolearn.worst_case`.
 
 log_losses        −log of the probability of the true class
+brier_losses      squared distance of the probabilities from the true class
 squared_losses    ½ (prediction − y)²
+absolute_losses   |prediction − y|
 zero_one_losses   1 where the predicted label is wrong, 0 elsewhere
 
 scikit-learn's metrics return means over rows; a worst case needs the loss of each row.
@@ -25,7 +27,7 @@ from drolearn._validation import (
     refuse_not_finite,
 )
 
-__all__ = ["log_losses", "squared_losses", "zero_one_losses"]
+__all__ = ["absolute_losses", "brier_losses", "log_losses", "squared_losses", "zero_one_losses"]
 
 Array = NDArray[np.float64]
 Labels = NDArray[Any]
@@ -94,17 +96,96 @@ def log_losses(proba: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None)
     >>> round(float(losses.mean()), 3), round(worst_case(losses, rho=1).value, 3)
     (0.111, 0.593)
     """
-    p, eps = _as_probabilities(proba)
-    labels = _as_labels("y", y)
-    _check_length("label", labels.size, len(p), "proba")
-    present, codes = distinct("y", labels)
-    column = _columns(p, present, classes)[codes]
-    if p.ndim == 1:
-        true = np.where(column == 1, p, 1.0 - p)
-    else:
-        _check_sums(p, max(_ROUNDING, math.sqrt(eps)))
-        true = p[np.arange(len(p)), column]
+    _, true, eps = _of_true_class(proba, y, classes)
     return 0.0 - np.log(np.clip(true, eps, 1.0))  # not −log, which would be −0.0 at 1
+
+
+def brier_losses(proba: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Array:
+    """Compute the Brier loss of each row: the squared distance of its probabilities from the truth.
+
+    With two classes it is (1 − p)², with p the probability of the true class.  With more, it is
+    Σ (pₖ − 1{y = k})² over the classes k.
+
+    Parameters
+    ----------
+    proba : array-like of shape (n, k) or (n,)
+        Probabilities as `predict_proba` returns them, one column for each class.  For two
+        classes, a vector is the probability of the second class.
+    y : array-like of shape (n,)
+        True labels: strings, integers or booleans.
+    classes : array-like of shape (k,), default=None
+        The label of each column, `model.classes_` in scikit-learn, in any order.  None stands for
+        the distinct labels of `y` in sorted order.  There must be k of them.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The losses, float64, from 0 to 1 for two classes and to 2 for more.  Their mean is
+        :func:`sklearn.metrics.brier_score_loss`.
+
+    Raises
+    ------
+    ValueError
+        If `proba` holds numbers that are not probabilities or rows that do not sum to one, if
+        `y` holds a label that is not in `classes`, or if shapes do not match.
+
+    See Also
+    --------
+    drolearn.worst_case : The worst case of these losses.
+    log_losses : The log loss, which is not bounded.
+
+    Examples
+    --------
+    >>> from drolearn import brier_losses, worst_case
+    >>> losses = brier_losses([0.1, 0.8, 0.4], [0, 1, 1])  # probabilities of class 1
+    >>> losses.round(2)
+    array([0.01, 0.04, 0.36])
+    >>> round(worst_case(losses, rho=0.1).value, 3)
+    0.187
+    """
+    p, true, _ = _of_true_class(proba, y, classes)
+    if p.ndim == 1 or p.shape[1] == 2:
+        return (1.0 - true) ** 2
+    return np.sum(p * p, axis=1) - true * true + (1.0 - true) ** 2
+
+
+def absolute_losses(prediction: ArrayLike, y: ArrayLike) -> Array:
+    """Compute the absolute loss of each row: |prediction − y|.
+
+    Parameters
+    ----------
+    prediction : array-like of shape (n,)
+        Predicted numbers, as `predict` of a regression returns them.
+    y : array-like of shape (n,)
+        True numbers.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        The losses, float64.  Their mean is :func:`sklearn.metrics.mean_absolute_error`.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, if lengths differ, or if a number is NaN or infinite.
+
+    See Also
+    --------
+    drolearn.worst_case : The worst case of these losses.
+    squared_losses : The squared loss.
+
+    Examples
+    --------
+    >>> from drolearn import absolute_losses, worst_case
+    >>> losses = absolute_losses([1.0, 2.5, 3.0], [1.0, 2.0, 5.0])
+    >>> losses
+    array([0. , 0.5, 2. ])
+    >>> round(worst_case(losses, rho=0.1).value, 3)
+    1.102
+    """
+    predicted, target = _as_numbers(prediction, y)
+    with np.errstate(over="ignore"):
+        return np.abs(predicted - target)
 
 
 def squared_losses(prediction: ArrayLike, y: ArrayLike) -> Array:
@@ -143,11 +224,7 @@ def squared_losses(prediction: ArrayLike, y: ArrayLike) -> Array:
     >>> round(2 * worst_case(losses, rho=0.1).value, 3)  # the robust mean squared error
     1.995
     """
-    predicted, target = as_vector("prediction", prediction), as_vector("y", y)
-    _check_not_empty("prediction", predicted.size)
-    _check_length("number", target.size, predicted.size, "prediction")
-    refuse_not_finite("prediction", predicted)
-    refuse_not_finite("y", target)
+    predicted, target = _as_numbers(prediction, y)
     with np.errstate(over="ignore", under="ignore"):
         return 0.5 * (predicted - target) ** 2
 
@@ -199,6 +276,31 @@ def zero_one_losses(prediction: ArrayLike, y: ArrayLike) -> Array:
 
 
 # -- checks ----------------------------------------------------------------------------
+
+
+def _of_true_class(
+    proba: ArrayLike, y: ArrayLike, classes: ArrayLike | None
+) -> tuple[Array, Array, float]:
+    """The probabilities, those of the true classes, and eps of their type as given."""
+    p, eps = _as_probabilities(proba)
+    labels = _as_labels("y", y)
+    _check_length("label", labels.size, len(p), "proba")
+    present, codes = distinct("y", labels)
+    column = _columns(p, present, classes)[codes]
+    if p.ndim == 1:
+        return p, np.where(column == 1, p, 1.0 - p), eps
+    _check_sums(p, max(_ROUNDING, math.sqrt(eps)))
+    return p, p[np.arange(len(p)), column], eps
+
+
+def _as_numbers(prediction: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    """Predicted and true numbers, finite and of one length."""
+    predicted, target = as_vector("prediction", prediction), as_vector("y", y)
+    _check_not_empty("prediction", predicted.size)
+    _check_length("number", target.size, predicted.size, "prediction")
+    refuse_not_finite("prediction", predicted)
+    refuse_not_finite("y", target)
+    return predicted, target
 
 
 def _as_probabilities(proba: ArrayLike) -> tuple[Array, float]:
