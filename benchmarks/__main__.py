@@ -8,6 +8,7 @@ import sys
 
 from benchmarks import (
     against_dro,
+    coverage,
     criterion,
     estimators,
     interrupts,
@@ -15,6 +16,7 @@ from benchmarks import (
     profile,
     report,
     shifts,
+    stress,
     taming,
     training,
     worst_case,
@@ -31,6 +33,8 @@ PARTS = {
     "profile": profile,
     "taming": taming,
     "shifts": shifts,
+    "stress": stress,
+    "coverage": coverage,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -8,13 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import estimators, networks, shifts
+from benchmarks import coverage, estimators, networks, shifts
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
 MARK = "<!-- made by `python -m benchmarks {}` -->\n"
 #: Results whose table ends another page: the page, and the function that formats the runs.
 TABLES = {
+    "coverage": ("stress.md", coverage.table),
     "estimators": ("robustness.md", estimators.table),
     "networks": ("pytorch.md", networks.summary),
     "shifts": ("shifts.md", shifts.table),
@@ -58,6 +59,11 @@ PARTS = [
         "is the compiled code alone. A speed-up with two threads is compared with that of two "
         "independent solves at the same time, which is the most that this machine can gain; the "
         "notes give both.",
+    ),
+    (
+        "stress",
+        "Stress tests",
+        "CPU seconds of one process. The curve has the default 200 radii.",
     ),
     ("interrupts", "Ctrl-C", "Signals are sent at random moments during long calls."),
     (

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
         "README.md",
         "docs/worst-case.md",
         "docs/shifts.md",
+        "docs/stress.md",
         "docs/training.md",
         "docs/estimators.md",
         "docs/pytorch.md",

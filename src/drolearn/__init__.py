@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     )
     from drolearn.shifts.mix import Radii, WorstMix, radius_of, worst_mix
     from drolearn.shifts.samples import Shift, radius_between
+    from drolearn.stress.analysis import stress_test
+    from drolearn.stress.intervals import mean_upper_bound
+    from drolearn.stress.report import StressReport
 
 __all__ = [
     "FSG",
@@ -76,6 +79,7 @@ __all__ = [
     "RobustRegressorCV",
     "Shift",
     "Solution",
+    "StressReport",
     "TotalVariation",
     "WorstCase",
     "WorstMix",
@@ -84,12 +88,14 @@ __all__ = [
     "absolute_losses",
     "brier_losses",
     "log_losses",
+    "mean_upper_bound",
     "radius_between",
     "radius_of",
     "reference_losses",
     "rho_max",
     "solve",
     "squared_losses",
+    "stress_test",
     "worst_case",
     "worst_mix",
     "zero_one_losses",
@@ -139,6 +145,9 @@ _LATER = {
     "worst_mix": "shifts.mix",
     "Shift": "shifts.samples",
     "radius_between": "shifts.samples",
+    "stress_test": "stress.analysis",
+    "mean_upper_bound": "stress.intervals",
+    "StressReport": "stress.report",
 }
 
 
