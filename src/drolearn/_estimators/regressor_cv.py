@@ -68,7 +68,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         gradient steps on drawn rows, and "fsg" on all rows, without a gap. "auto" chooses the
         solver that is expected to be fastest: an exact one unless there are many rows and `tol` is
         large.
-    max_iter : float, default=100
+    max_iter : float, default=200
         Maximum number of passes over the data, for every solver. N rows drawn, or one gradient of
         all rows, count as one pass.
     tol : float or None, default=1e-6
@@ -199,7 +199,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         loss: str | Loss = "squared",
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
-        max_iter: float = 100,
+        max_iter: float = 200,
         tol: float | None = 1e-6,
         random_state: Any = None,
         warm_start: bool = False,

@@ -117,7 +117,7 @@ def solve(
     sample_weight: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     solver: str | Solver = "auto",
-    max_iter: float = 100,
+    max_iter: float = 200,
     tol: float | None = 1e-6,
     start: ArrayLike | None = None,
     random_state: Any = None,
@@ -160,7 +160,7 @@ def solve(
     solver : str or Solver, default="auto"
         "auto", "exact", "lbfgs", "newton", "gssg", "gssg-anchor", "pssg", "fsg" or "sgd", or an
         object with settings, such as ``GSSG(batch_size=128)``.
-    max_iter : float, default=100
+    max_iter : float, default=200
         Largest number of passes over the data: rows drawn, divided by n.  A gradient of all rows,
         which is one step of an exact solver, counts as one pass.
     tol : float or None, default=1e-6
