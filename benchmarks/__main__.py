@@ -10,10 +10,12 @@ from benchmarks import (
     against_dro,
     coverage,
     criterion,
+    domains,
     estimators,
     interrupts,
     networks,
     profile,
+    regret,
     report,
     shifts,
     stress,
@@ -35,6 +37,8 @@ PARTS = {
     "shifts": shifts,
     "stress": stress,
     "coverage": coverage,
+    "regret": regret,
+    "domains": domains,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

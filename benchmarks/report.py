@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coverage, estimators, networks, shifts
+from benchmarks import coverage, domains, estimators, networks, regret, shifts
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
@@ -19,6 +19,8 @@ TABLES = {
     "estimators": ("robustness.md", estimators.table),
     "networks": ("pytorch.md", networks.summary),
     "shifts": ("shifts.md", shifts.table),
+    "regret": ("regret.md", regret.table),
+    "domains": ("domains.md", domains.table),
 }
 
 HEADER = """# Benchmarks

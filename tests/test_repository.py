@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
         "docs/worst-case.md",
         "docs/shifts.md",
         "docs/stress.md",
+        "docs/regret.md",
+        "docs/domains.md",
         "docs/training.md",
         "docs/estimators.md",
         "docs/pytorch.md",
