@@ -77,7 +77,7 @@ def test_clipped_slopes_have_a_finite_conjugate(loss):
 def test_the_gap_of_several_classes_is_close(load, rho):
     X, y = load(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    clf = RobustClassifier(rho, max_iter=1000).fit(X, y)
+    clf = RobustClassifier(rho).fit(X, y)
     assert clf.converged_
     assert clf.gap_ <= 1e-6 * clf.objective_
     better = RobustClassifier(rho, tol=1e-9, max_iter=5000).fit(X, y)
