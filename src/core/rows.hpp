@@ -369,20 +369,43 @@ bool gradient(const Rows& X, size_t numbers, const RowFactors& factors, double* 
 
 // -- columns ---------------------------------------------------------------------------------------
 
-// Moments of the columns about `mean`, or about zero if that is null.
-template <class Rows>
-bool column_moments(const Rows& X, const SomeRows& some, const double* mean,
-                    const ColumnMoments& out, Workers& workers) {
+// Adds the moments of the columns about `mean`, or about zero if that is null. Moments of
+// successive columns are `stride` numbers apart.
+template <size_t stride, class Rows>
+bool add_moments(const Rows& X, const SomeRows& some, const double* mean, const ColumnMoments& out,
+                 Workers& workers) {
     for (size_t k = 0; k < some.count; ++k) {
         if (k % score_rows == 0 && !workers.poll()) return false;
         const double b = some.weight(k);
         if (b == 0.0) continue;
         each_number(X, static_cast<size_t>(some.rows[k]), [&](size_t j, double x) {
             if (mean) x -= mean[j];
-            out.total[j] += b * x;
-            out.square[j] += b * x * x;
-            out.largest[j] = std::max(out.largest[j], std::fabs(x));
+            const size_t at = j * stride;
+            out.total[at] += b * x;
+            out.square[at] += b * x * x;
+            out.largest[at] = std::max(out.largest[at], std::fabs(x));
         });
+    }
+    return true;
+}
+
+template <class T>
+bool column_moments(const Dense<T>& X, const SomeRows& some, const double* mean,
+                    const ColumnMoments& out, Workers& workers) {
+    return add_moments<1>(X, some, mean, out, workers);
+}
+
+// Access to sparse columns is random, so the moments of a column are next to each other.
+template <class T, class I>
+bool column_moments(const Sparse<T, I>& X, const SomeRows& some, const double* mean,
+                    const ColumnMoments& out, Workers& workers) {
+    std::vector<double> together(4 * X.d);
+    double* first = together.data();
+    if (!add_moments<4>(X, some, mean, {first, first + 1, first + 2}, workers)) return false;
+    for (size_t j = 0; j < X.d; ++j) {
+        out.total[j] = first[4 * j];
+        out.square[j] = first[4 * j + 1];
+        out.largest[j] = first[4 * j + 2];
     }
     return true;
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -31,17 +32,17 @@ class SparseModel {
     SparseModel(const Rows& X, const Model& model, const Columns& columns, const double* drift,
                 double l2)
         : X_(X), model_(model), drift_(drift), l2_(l2), m_(model.m), width_(X.d + 1) {
+        cells_.resize(m_ * X.d);
         make_sets(columns.scale);
         intercept_scale_ = columns.scale[X.d];
-        x_.resize(m_ * X.d);
         for (size_t c = 0; c < m_; ++c) {
-            std::copy_n(model.theta + c * width_, X.d, x_.data() + c * X.d);
+            for (size_t j = 0; j < X.d; ++j) {
+                cells_[c * X.d + j].x = model.theta[c * width_ + j];
+                cells_[c * X.d + j].set = cells_[j].set;
+            }
         }
-        sum_.assign(m_ * X.d, 0.0);
-        for (Gradient* gradient : {&base_, &correction_}) {
-            gradient->g.assign(m_ * X.d, 0.0);
-            gradient->intercept.assign(m_, 0.0);
-        }
+        base_slopes_.resize(m_);
+        correction_slopes_.resize(m_);
     }
 
     // Scores of drawn rows at θ.
@@ -64,29 +65,32 @@ class SparseModel {
         }
     }
 
-    void begin_step(double gamma, const Part&) {
+    void begin_step(double gamma, const Part& base) {
         for (size_t k = 0; k < sets_.size(); ++k) {
-            lengths_[k] = gamma * sets_[k].scale / sets_[k].shrink;
+            const double length = gamma * sets_[k].scale / sets_[k].shrink;
+            factors_[k].x = -length;
+            factors_[k].sum = -length * sets_[k].sum_shrink;
         }
+        sum_slopes(base, base_slopes_);
+        std::fill(correction_slopes_.begin(), correction_slopes_.end(), 0.0);
     }
 
-    double base_norm(const Part& base) { return gather(base, base_); }
+    double base_norm(const Part& base) { return gather(base, base_slopes_); }
 
-    double correction_norm(const Part& correction) { return gather(correction, correction_); }
+    double correction_norm(const Part& correction) {
+        clear();  // a base gradient
+        sum_slopes(correction, correction_slopes_);
+        return gather(correction, correction_slopes_);
+    }
 
-    // One step along base + factor · correction. If the norm of the base gradient was not measured,
-    // that gradient is not gathered: each row changes the coefficients of its columns.
+    // One step along base + factor · correction. Only the gradient whose norm was measured last is
+    // gathered. If that is not the base, each row of the base changes the coefficients of its
+    // columns.
     void step(const Parts& parts, double gamma, double factor, double omega) {
-        if (base_.count == 0) {
-            move_by_rows(parts.base);
-        } else {
-            move(base_, 1.0);
-        }
-        move(correction_, factor);
+        if (count_ == 0 || parts.correction.drawn.count > 0) move_by_rows(parts.base);
+        move(factor);
         for (size_t c = 0; c < m_; ++c) {
-            const double slope = base_.intercept[c] + factor * correction_.intercept[c];
-            step_intercept(c, gamma, slope, omega);
-            base_.intercept[c] = correction_.intercept[c] = 0.0;
+            step_intercept(c, gamma, base_slopes_[c] + factor * correction_slopes_[c], omega);
         }
         step_sets(gamma, omega);
     }
@@ -108,22 +112,23 @@ class SparseModel {
         std::vector<uint32_t> columns = {};
     };
 
-    // A gradient. `g` is zero but in the first `count` of `columns`, where column j of score c has
-    // the number c d + j. A column whose gradient was zero for a moment is in the list twice.
-    struct Gradient {
-        std::vector<double> g, intercept;
-        std::vector<size_t> columns;
-        size_t count = 0;
+    // One column of one score; all of it is in one cache line. The g of the gradient is zero but
+    // in the cells that are listed in `gathered_`.
+    struct alignas(32) Cell {
+        double x = 0, sum = 0;  // x, B
+        double g = 0;
+        uint32_t set = 0;
+    };
 
-        void make_room(size_t more) {
-            if (columns.size() < count + more) columns.resize(2 * (count + more));
-        }
+    // What the loops over rows read of a set: a, h, and by how much a gradient of one changes x and
+    // B, which is −γ D/a and A times as much.
+    struct alignas(32) Factors {
+        double shrink, drifted, x, sum;
     };
 
     void make_sets(const double* scale) {
         // Scales are zero or powers of two: the exponent identifies them.
         std::vector<int> set_of_exponent(4096, -1);
-        set_.resize(X_.d);
         for (size_t j = 0; j < X_.d; ++j) {
             int exponent = 0;
             std::frexp(scale[j], &exponent);
@@ -132,7 +137,7 @@ class SparseModel {
                 set = static_cast<int>(sets_.size());
                 sets_.push_back({scale[j]});
             }
-            set_[j] = static_cast<uint8_t>(set);
+            cells_[j].set = static_cast<uint32_t>(set);
             sets_[static_cast<size_t>(set)].columns.push_back(static_cast<uint32_t>(j));
         }
         copy_sets();
@@ -144,110 +149,133 @@ class SparseModel {
         for (size_t c = 0; c < m_; ++c) {
             for (const uint32_t j : set.columns) {
                 const size_t at = c * width_ + j;
-                double &x = x_[c * X_.d + j], &sum = sum_[c * X_.d + j];
+                Cell& cell = cells_[c * X_.d + j];
                 const double drift = drift_ ? drift_[at] : 0.0;
-                model_.average[at] += (set.sum_shrink * x - sum) + set.sum_drifted * drift;
-                x = set.shrink * x + set.drifted * drift;
-                sum = 0.0;
-                model_.theta[at] = x;
+                model_.average[at] +=
+                    (set.sum_shrink * cell.x - cell.sum) + set.sum_drifted * drift;
+                cell.x = set.shrink * cell.x + set.drifted * drift;
+                cell.sum = 0.0;
+                model_.theta[at] = cell.x;
             }
         }
         set.shrink = 1.0;
         set.drifted = set.sum_shrink = set.sum_drifted = 0.0;
     }
 
-    // Copies what the loops over rows read into separate arrays.
     void copy_sets() {
         for (size_t k = 0; k < sets_.size(); ++k) {
-            shrinks_[k] = sets_[k].shrink;
-            drifts_[k] = sets_[k].drifted;
-            sums_[k] = sets_[k].sum_shrink;
-            scales_[k] = sets_[k].scale;
+            factors_[k].shrink = sets_[k].shrink;
+            factors_[k].drifted = sets_[k].drifted;
+        }
+    }
+
+    // The gradient in the intercepts, Σ u.
+    void sum_slopes(const Part& part, std::vector<double>& slopes) const {
+        std::fill(slopes.begin(), slopes.end(), 0.0);
+        for (size_t i = 0; i < part.drawn.count; ++i) {
+            for (size_t c = 0; c < m_; ++c) slopes[c] += part.u[i * m_ + c];
         }
     }
 
     // Computes the gradient Σ u (x, 1), and returns its norm √(Σ D g²).
-    double gather(const Part& part, Gradient& to) {
+    double gather(const Part& part, const std::vector<double>& slopes) {
         for (size_t i = 0; i < part.drawn.count; ++i) {
             prefetch_rows(X_, part.drawn, i + prefetch_distance, i + prefetch_distance + 1);
             for (size_t c = 0; c < m_; ++c) {
                 const double u = part.u[i * m_ + c];
-                if (u != 0.0) add_row_to(to, part.drawn[i], c, u);
+                if (u != 0.0) gather_row(part.drawn[i], c, u);
             }
         }
         double total = 0.0;
-        for (size_t k = 0; k < to.count; ++k) {
-            const size_t at = to.columns[k];
-            const double g = to.g[at];
-            total += scales_[set_of(at)] * g * g;
+        for (size_t k = 0; k < count_; ++k) {
+            const Cell& cell = *gathered_[k];
+            total += sets_[cell.set].scale * cell.g * cell.g;
         }
-        for (const double g : to.intercept) total += intercept_scale_ * g * g;
+        for (const double g : slopes) total += intercept_scale_ * g * g;
         return std::sqrt(total);
     }
 
-    // Adds u (x, 1) of a row to the gradient of score c. A column is listed when its g was zero:
-    // its number is always written, and counted only then, which is faster than a branch.
-    void add_row_to(Gradient& to, size_t row, size_t c, double u) {
+    // Adds u x of a row to the gradient of score c. A cell is listed when its g was zero: its
+    // address is always written, and counted only then, which is faster than a branch. A cell whose
+    // g was zero for a moment is in the list twice.
+    PER_CHUNK void gather_row(size_t row, size_t c, double u) {
         const auto first = static_cast<size_t>(X_.indptr[row]);
         const auto last = static_cast<size_t>(X_.indptr[row + 1]);
-        to.make_room(last - first);
-        size_t* columns = to.columns.data();
-        size_t count = to.count;
-        double* g = to.g.data() + c * X_.d;
+        const size_t most = count_ + (last - first);
+        if (gathered_.size() < most) gathered_.resize(2 * most);
+        Cell** list = gathered_.data();
+        size_t count = count_;
+        Cell* cells = cells_.data() + c * X_.d;
+        const auto* indices = X_.indices;
+        const auto* data = X_.data;
         for (size_t a = first; a < last; ++a) {
-            const auto j = static_cast<size_t>(X_.indices[a]);
-            const double before = g[j];
-            g[j] = before + u * static_cast<double>(X_.data[a]);
-            columns[count] = c * X_.d + j;
-            count += before == 0.0;
+            Cell& cell = cells[indices[a]];
+            const auto bits = std::bit_cast<uint64_t>(cell.g);
+            cell.g += u * static_cast<double>(data[a]);
+            list[count] = &cell;
+            count += (bits << 1) == 0;  // g == 0, without a test for NaN
         }
-        to.count = count;
-        to.intercept[c] += u;
+        count_ = count;
     }
 
-    // Moves the coefficients by factor · gradient, and sets the gradient to zero.
-    void move(Gradient& gradient, double factor) {
-        for (size_t k = 0; k < gradient.count; ++k) {
-            const size_t at = gradient.columns[k];
-            change(at, set_of(at), factor * gradient.g[at]);
-            gradient.g[at] = 0.0;
+    // Sets the gathered gradient to zero.
+    void clear() {
+        for (size_t k = 0; k < count_; ++k) gathered_[k]->g = 0.0;
+        count_ = 0;
+    }
+
+    // Moves the coefficients by factor · gathered gradient, and sets that to zero.
+    void move(double factor) {
+        for (size_t k = 0; k < count_; ++k) {
+            Cell& cell = *gathered_[k];
+            change(cell, factors_, factor * cell.g);
+            cell.g = 0.0;
         }
-        gradient.count = 0;
+        count_ = 0;
     }
 
     void move_by_rows(const Part& base) {
-        for (size_t c = 0; c < m_; ++c) {
-            for (size_t i = 0; i < base.drawn.count; ++i) {
+        for (size_t i = 0; i < base.drawn.count; ++i) {
+            for (size_t c = 0; c < m_; ++c) {
                 const double u = base.u[i * m_ + c];
-                if (u == 0.0) continue;
-                base_.intercept[c] += u;
-                each_number(X_, base.drawn[i], [=, this](size_t j, double x) {
-                    change(c * X_.d + j, set_[j], u * x);
-                });
+                if (u != 0.0) move_row(base.drawn[i], c, u);
             }
         }
     }
 
-    PER_NUMBER void change(size_t at, size_t set, double g) {
-        const double by = -lengths_[set] * g;
-        x_[at] += by;
-        sum_[at] += sums_[set] * by;
+    // Changes the coefficients of the columns of one row by its gradient.
+    PER_CHUNK void move_row(size_t row, size_t c, double u) {
+        const auto* index = X_.indices + X_.indptr[row];
+        const auto* end = X_.indices + X_.indptr[row + 1];
+        const auto* data = X_.data + X_.indptr[row];
+        Cell* cells = cells_.data() + c * X_.d;
+        const Factors* factors = factors_;
+        for (; index + 2 <= end; index += 2, data += 2) {
+            change(cells[*index], factors, u * static_cast<double>(*data));
+            change(cells[index[1]], factors, u * static_cast<double>(data[1]));
+        }
+        if (index < end) change(cells[*index], factors, u * static_cast<double>(*data));
     }
 
-    size_t set_of(size_t at) const { return set_[m_ == 1 ? at : at % X_.d]; }
+    PER_NUMBER static void change(Cell& cell, const Factors* factors, double g) {
+        const Factors& by = factors[cell.set];
+        cell.x += by.x * g;
+        cell.sum += by.sum * g;
+    }
 
     template <bool drifting>
-    double score_of(size_t row, size_t c) const {
+    PER_CHUNK double score_of(size_t row, size_t c) const {
         const auto *indices = X_.indices, *indptr = X_.indptr;
         const auto* data = X_.data;
         const auto first = static_cast<size_t>(indptr[row]);
         const auto last = static_cast<size_t>(indptr[row + 1]);
-        const double* x = x_.data() + c * X_.d;
-        const uint8_t* set = set_.data();
-        const auto term = [&](size_t a) {
-            const auto j = static_cast<size_t>(indices[a]);
-            double w = shrinks_[set[j]] * x[j];
-            if constexpr (drifting) w += drifts_[set[j]] * drift_[c * width_ + j];
+        const Cell* cells = cells_.data() + c * X_.d;
+        const Factors* factors = factors_;
+        const double* drift = drifting ? drift_ + c * width_ : nullptr;
+        const auto term = [=](size_t a) {
+            const Cell& cell = cells[indices[a]];
+            double w = factors[cell.set].shrink * cell.x;
+            if constexpr (drifting) w += factors[cell.set].drifted * drift[indices[a]];
             return static_cast<double>(data[a]) * w;
         };
         // Four sums: additions to one would wait for each other.
@@ -290,12 +318,11 @@ class SparseModel {
     size_t m_, width_;
     double intercept_scale_ = 0;
     std::vector<Set> sets_;
-    std::vector<uint8_t> set_;     // the set of each column
-    std::vector<double> x_, sum_;  // x and B
-    Gradient base_, correction_;
-    // Copies of the members of `sets_`, and γ D/a.
-    double shrinks_[most_scales], drifts_[most_scales], sums_[most_scales], scales_[most_scales];
-    double lengths_[most_scales];
+    std::vector<Cell> cells_;  // column j of score c is cell c d + j
+    std::vector<Cell*> gathered_;
+    size_t count_ = 0;  // cells in `gathered_`
+    std::vector<double> base_slopes_, correction_slopes_;
+    Factors factors_[most_scales];
 };
 
 }  // namespace drolearn::TARGET

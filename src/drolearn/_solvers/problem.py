@@ -259,10 +259,15 @@ class Problem:
         """
         return self.loss.smoothness * (self.largest_eigenvalue + self.columns[2] / batch)
 
+    @cached_property
+    def root_scale(self) -> Array:
+        """√D of the columns, the unit of scaled coordinates."""
+        return np.sqrt(self.columns[1])
+
     def to_model(self, v: Array) -> Array:
         """θ of scaled coordinates."""
-        mean, scale, _ = self.columns
-        theta = v.reshape(self.m, -1) * np.sqrt(scale)
+        mean = self.columns[0]
+        theta = v.reshape(self.m, -1) * self.root_scale
         theta[:, -1] -= theta[:, :-1] @ mean
         return theta
 
@@ -272,14 +277,13 @@ class Problem:
         v = theta.copy()
         v[:, -1] += v[:, :-1] @ mean
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(scale > 0.0, v / np.sqrt(scale), 0.0).ravel()
+            return np.where(scale > 0.0, v / self.root_scale, 0.0).ravel()
 
     def scaled_gradient(self, gradient: Array) -> Array:
         """The gradient in scaled coordinates."""
-        mean, scale, _ = self.columns
         g = gradient.copy()
-        g[:, :-1] -= mean * g[:, -1:]
-        return (g * np.sqrt(scale)).ravel()
+        g[:, :-1] -= self.columns[0] * g[:, -1:]
+        return (g * self.root_scale).ravel()
 
     @cached_property
     def penalty(self) -> Array:
