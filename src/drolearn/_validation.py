@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+_FLOAT64 = np.dtype(np.float64)
 
 # -- single values ---------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ def as_count(parameter: str, value: Any, least: int = 1, most: int | None = None
 def as_radius(rho: float, parameter: str = "rho") -> float:
     """A number of at least 0, which may be infinite."""
     try:
-        radius = math.nan if isinstance(rho, str | bool) else float(rho)
+        radius = math.nan if isinstance(rho, (str, bool)) else float(rho)
     except (TypeError, ValueError, OverflowError):
         radius = math.nan
     if not radius >= 0.0:
@@ -142,7 +143,7 @@ def as_reals(parameter: str, values: ArrayLike, shape: str = "an array") -> Arra
 
 def as_vector(parameter: str, values: ArrayLike) -> Array:
     """A contiguous float64 vector; no copy is made if it is one already."""
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
+    if type(values) is np.ndarray and values.dtype == _FLOAT64 and values.ndim == 1:
         return np.ascontiguousarray(values)
     refuse_masked(parameter, values)
     array = as_reals(parameter, values, "a vector")

@@ -356,7 +356,7 @@ NAMES = tuple(_BY_NAME)
 
 def radius_for(divergence: Divergence, rho: float | None) -> float:
     """The radius of a ball: None is 0.1, and CVaR, which has no radius, takes only None."""
-    if isinstance(divergence, CVaR):
+    if divergence.family == CVaR.family:
         if rho is not None:
             raise ValueError(
                 f"The 'rho' parameter must be None for CVaR, which has no radius: its level says "
@@ -390,6 +390,8 @@ def as_divergence(divergence: str | Divergence) -> Divergence:
     >>> as_divergence("kl")
     KL()
     """
+    if isinstance(divergence, str) and divergence in _BY_NAME:
+        return _BY_NAME[divergence]
     if isinstance(divergence, Divergence):
         if not divergence.family:
             raise ValueError(
@@ -399,8 +401,6 @@ def as_divergence(divergence: str | Divergence) -> Divergence:
         return divergence
     hint = ""
     if isinstance(divergence, str):
-        if divergence in _BY_NAME:
-            return _BY_NAME[divergence]
         plain = divergence.lower().replace("_", "-").replace(" ", "-")
         alias = _ALSO_CALLED.get(plain)
         hint = f" Did you mean {alias}?" if alias else did_you_mean(plain, NAMES)
