@@ -31,7 +31,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-oldest coverage lint format stubs sanitize wheel bench paper clean
+.PHONY: demo test test-oldest coverage lint format stubs sanitize wheel docs bench paper clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.demo  ## a shift, worst cases and the paper's methods on real data: tables and demo.png
@@ -70,6 +70,10 @@ sanitize: $(VENV)/.dev  ## tests of the core under the address and undefined beh
 
 wheel: $(VENV)/.tools  ## a wheel in dist, tried in an empty environment
 	@tools/wheel $(BIN)/python
+
+docs: $(VENV)/.dev  ## the documentation site in build/site, with its gallery; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going --quiet docs build/site
+	@echo "Open build/site/index.html"
 
 bench: $(VENV)/.dev  ## measure speed; rewrites benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
@@ -122,5 +126,5 @@ $(OLDEST)/.installed: $(CORE) $(shell find src/drolearn -type f -not -name '*.py
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist demo.png .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) build dist docs/api docs/gallery demo.png .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

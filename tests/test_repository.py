@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import drolearn
+import drolearn.datasets
+import drolearn.nn
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,3 +64,30 @@ def test_libraries_are_imported_when_used(module):
 def test_all_public_names_exist_and_are_documented():
     for name in drolearn.__all__:
         assert getattr(drolearn, name).__doc__, name
+
+
+def test_the_reference_lists_all_public_names():
+    listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
+    for module in (drolearn, drolearn.datasets, drolearn.nn):
+        assert set(module.__all__) <= listed, set(module.__all__) - listed
+
+
+def test_links_between_pages_lead_to_files_and_headings():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    headings = {page: _anchors(page) for page in pages}
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" in target or target.startswith(
+                "gallery/"
+            ):  # the gallery is made by `make docs`
+                continue
+            name, _, anchor = target.partition("#")
+            path = (page.parent / name).resolve() if name else page
+            assert path.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in headings[path], f"{page.name}: {target}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of headings, as GitHub and the site make them."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
