@@ -18,16 +18,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from drolearn import (
+    CressieRead,
     CVaR,
     absolute_losses,
     brier_losses,
     log_losses,
+    radius_of,
     squared_losses,
     stress_test,
     worst_case,
     worst_mix,
     zero_one_losses,
 )
+from drolearn.divergence import NAMES
 from tests.examples import noisy
 
 mpl.use("Agg")
@@ -73,7 +76,7 @@ def test_losses_and_errors_of_a_classifier(data):
             assert row.rows == pytest.approx(1.0 / (worst.weights @ worst.weights))
             assert row.share == pytest.approx(1.0 / (1.0 + row.rho))
             assert row.low < row.loss < row.high
-    assert run(model, X, y).loss == "log"
+    assert run(model, X, y).losses == ("log",)
     assert (run(model, X, y, loss="zero-one").curve["method"] == "binomial").all()
 
 
@@ -86,7 +89,7 @@ def test_losses_of_regressions_and_of_classifiers_without_probabilities(data):
         z = function(model.predict(X), target)
         assert report.curve["loss"][1] == pytest.approx(worst_case(z, 0.1).value)
         assert report.curve["error"].isna().all()
-    assert run(RidgeClassifier().fit(X, y), X, y).loss == "zero-one"
+    assert run(RidgeClassifier().fit(X, y), X, y).losses == ("zero-one",)
 
 
 def test_several_models_share_a_report(data):
@@ -124,7 +127,7 @@ def test_a_torch_module_is_a_model(data):
         scores = two(torch.as_tensor(X, dtype=torch.float32))
         z = torch.nn.functional.cross_entropy(scores, torch.as_tensor(labels), reduction="none")
     two.train()
-    assert report.loss == "log"
+    assert report.losses == ("log",)
     assert report.curve["loss"][1] == pytest.approx(worst_case(z.numpy(), 0.1).value, rel=1e-5)
     assert two.training
     one = torch.nn.Linear(3, 1)
@@ -132,7 +135,7 @@ def test_a_torch_module_is_a_model(data):
     with torch.no_grad():
         probability = torch.sigmoid(one(torch.as_tensor(X, dtype=torch.float32)))[:, 0].numpy()
     assert found.curve["loss"][0] == pytest.approx(log_losses(probability, labels).mean(), rel=1e-5)
-    assert run(one, X, X[:, 0]).loss == "squared"
+    assert run(one, X, X[:, 0]).losses == ("squared",)
 
 
 def test_torch_and_pandas_are_not_imported_before_they_are_needed():
@@ -189,6 +192,51 @@ def test_curves_of_other_divergences_rise(name):
     assert curve["loss"][k] == pytest.approx(worst_case(z, **{"divergence": name, **ball}).value)
 
 
+def test_several_losses_and_divergences_are_those_of_single_calls(data):
+    X, y, model, frame = data
+    options = {"rhos": None, "groups": frame["sex"], "level": 0.9}
+    both = run(model, X, y, loss=["log", "zero-one"], divergence=["chi2", "cvar"], **options)
+    assert both.losses == ("log", "zero-one")
+    assert both.divergences == ("chi2", "cvar")
+    for loss in both.losses:
+        for divergence in both.divergences:
+            one = run(model, X, y, loss=loss, divergence=divergence, **options)
+            for table in ("curve", "groups", "break_even", "radii"):
+                part = both.select(table, loss, divergence).reset_index(drop=True)
+                pd.testing.assert_frame_equal(part, getattr(one, table))
+    with pytest.raises(ValueError, match=r"'loss' .* of this report: 'log' or 'zero-one'. Got 'b'"):
+        both.select("curve", loss="b")
+    with pytest.raises(ValueError, match=r"'table' parameter must be 'curve', .* Got 'curves'"):
+        both.select("curves")
+
+
+def test_all_losses_are_those_that_every_model_has(data):
+    X, y, model, _ = data
+    labels_only = RidgeClassifier().fit(X, y)
+    assert run(model, X, y, loss="all").losses == ("log", "zero-one", "brier")
+    assert run([model, labels_only], X, y, loss="all").losses == ("zero-one",)
+    line = LinearRegression().fit(X, X[:, 0])
+    assert run(line, X, X[:, 0], loss="all").losses == ("squared", "absolute")
+    assert run(model, X, y, loss=["auto", "log"]).losses == ("log",)
+
+    def cost(proba, truth):
+        return proba[:, 0]
+
+    assert run(model, X, y, loss=[cost, cost, "log"]).losses == ("cost", "cost 2", "log")
+
+
+def test_all_divergences_have_the_same_shares():
+    report = stress_test(losses=[0.1, 0.4, 0.2, 0.9], divergence="all", random_state=0)
+    assert report.divergences == NAMES
+    assert (report.curve.groupby("divergence").size() == 200).all()
+    shares = report.curve.groupby("divergence")["share"].apply(list)
+    for name in set(NAMES) - {"reverse-kl"}:
+        assert shares[name] == pytest.approx(shares["chi2"])
+    powers = run(losses=[0.1, 0.4], divergence=[CressieRead(1.5), CressieRead(3.0)])
+    assert powers.divergences == ("CressieRead(k=1.5)", "CressieRead(k=3.0)")
+    assert "also in the tables: CressieRead(k=3.0)" in repr(powers)
+
+
 # -- groups --------------------------------------------------------------------------------------
 
 
@@ -235,6 +283,44 @@ def test_a_group_of_one_row_has_no_interval():
     exact = run(losses=[0, 1, 1, 0], groups=["a", "a", "b", "a"]).groups.set_index("group")
     assert exact.loc["b", "low"] == pytest.approx(0.025)
     assert exact.loc["b", "high"] == 1.0
+
+
+# -- radii of changes that have a name -----------------------------------------------------------
+
+
+def test_radii_are_those_of_radius_of_and_reach_the_changed_mix():
+    sex, z = ["f"] * 30 + ["m"] * 70, np.r_[np.ones(30), np.zeros(70)]
+    radii = run(
+        losses=z, groups={"sex": sex}, rhos=None, divergence=["chi2", "kl", "reverse-kl", "cvar"]
+    ).radii
+    for row in radii.itertuples():
+        known = radius_of(sex, {row.group: row.changed_to})
+        assert row.share == {"f": 0.3, "m": 0.7}[row.group]
+        if row.divergence == "cvar":
+            assert row.covers == pytest.approx(known.cvar_level)
+        else:
+            assert row.rho == pytest.approx(known[row.divergence])
+    chi2 = radii[radii["divergence"] == "chi2"]
+    assert (np.diff(chi2["rho"]) >= 0.0).all()
+    np.testing.assert_allclose(chi2["covers"], 1.0 / (1.0 + chi2["rho"]))
+    doubled = chi2[(chi2["group"] == "f") & (chi2["change"] == "doubles")].iloc[0]
+    assert worst_mix(z, sex, doubled["rho"]).weights[0] == pytest.approx(0.6)
+    assert doubled["meaning"] == "sex: the share of f doubles, from 30% to 60%"
+
+
+def test_only_possible_changes_have_a_radius():
+    def changes(sizes, **options):
+        names = np.repeat(list("abcdefgh")[: len(sizes)], sizes)
+        table = run(losses=np.arange(float(names.size)), groups=names, **options).radii
+        return {(row.group, row.change) for row in table.itertuples()}
+
+    assert changes([4]) == set()
+    assert changes([2, 2]) == {(g, c) for g in "ab" for c in ("halves", "doubles")}
+    three = {("a", "halves"), ("a", "becomes half"), ("b", "halves"), ("b", "doubles")}
+    assert changes([3, 1]) == three  # doubled is half
+    assert changes([3, 1], sample_weight=[1.0, 1.0, 1.0, 3.0]) == changes([2, 2])
+    assert changes([3, 1, 1], sample_weight=[1.0] * 4 + [0.0]) == three
+    assert {group for group, _ in changes([9, 8, 7, 6, 5, 4, 3, 2])} == set("abcdef")
 
 
 # -- break-even ----------------------------------------------------------------------------------
@@ -360,6 +446,32 @@ HALF = [[0.5, 0.5]] * 3
             ([Fixed([1, 1, 0]), Fixed([0, 0, 1], HALF, [0, 1])], HALF, [0, 1, 1]),
             {},
             "'auto' is 'squared' for one and 'log' for another",
+        ),
+        ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"loss": []}, "at least one loss"),
+        (
+            (Fixed([1.0] * 3), HALF, [0.0, 1.0, 1.0]),
+            {"loss": "all", "baseline": [1.0] * 3},
+            "'baseline' .* fitted model for several losses",
+        ),
+        (
+            (Fixed([1.0] * 3), HALF, [0.0, 1.0, 1.0]),
+            {"loss": "all", "reference_losses": [1.0] * 3},
+            "'reference_losses' .* None for several losses",
+        ),
+        (
+            ([Fixed([1, 1, 0]), Fixed([0, 0, 1], HALF, [0, 1])], HALF, [0, 1, 1]),
+            {"loss": "all"},
+            "all be classifiers or all be regressions",
+        ),
+        ((), {"losses": [0.1, 0.2], "loss": "log"}, "'loss' .* 'auto' with losses=.* Got 'log'"),
+        ((), {"losses": [0.1, 0.2], "divergence": []}, "at least one divergence"),
+        ((), {"losses": [0.1, 0.2], "divergence": ["chi2", "kll"]}, "Did you mean 'kl'"),
+        ((), {"losses": [0.1, 0.2], "divergence": 3}, "'divergence' .* Got 3"),
+        ((), {"losses": [0.1, 0.2], "divergence": "all"}, "'rhos' .* None for CVaR"),
+        (
+            (),
+            {"losses": [0.1, 0.2], "divergence": [CVaR(0.1), CVaR(0.2)]},
+            "different names. Got 'cvar' twice",
         ),
         ((), {"losses": [0.1, math.nan]}, "Got 1 NaN"),
         ((), {"losses": {}}, "at least one model"),

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from drolearn._validation import as_radius
-from drolearn.divergence import KL, CVaR, Divergence
+from drolearn.divergence import KL, NAMES, CressieRead, CVaR, Divergence, as_divergence
 
-__all__ = ["Ball", "as_balls", "ball_of_share"]
+__all__ = ["Ball", "as_balls", "as_divergences", "ball_of_share"]
 
-# The radii of χ² by default: 0, and a thousandth up to the worst hundredth of the rows.
-_SHARES = 1.0 / (1.0 + np.append(0.0, np.geomspace(1e-3, 99.0, 199)))
+# The default: the shares of the χ² radii 0 and a thousandth up to 99, with round shares among them.
+_ROUND = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.02)
+_SHARES = np.sort(np.append(1.0 / (1.0 + np.geomspace(1e-3, 99.0, 192)), _ROUND))[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,29 @@ class Ball:
     def is_mean(self) -> bool:
         """Whether the ball holds the base weights only."""
         return self.share == 1.0 or self.rho == 0.0
+
+
+def as_divergences(
+    divergence: str | Divergence | Sequence[str | Divergence],
+) -> dict[str, Divergence]:
+    """Divergences by name, from one, a list, or "all"; powers are told apart by their k."""
+    if isinstance(divergence, str) and divergence == "all":
+        return {name: as_divergence(name) for name in NAMES}
+    several = isinstance(divergence, Sequence) and not isinstance(divergence, str)
+    given: list[Any] = list(divergence) if several else [divergence]
+    if not given:
+        raise ValueError(
+            "The 'divergence' parameter must hold at least one divergence. Got none instead."
+        )
+    named: dict[str, Divergence] = {}
+    for each in map(as_divergence, given):
+        name = repr(each) if isinstance(each, CressieRead) else each.name
+        if named.setdefault(name, each) != each:
+            raise ValueError(
+                f"The 'divergence' parameter must hold divergences of different names. "
+                f"Got {name!r} twice instead."
+            )
+    return named
 
 
 def as_balls(divergence: Divergence, rhos: ArrayLike | None) -> list[Ball]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn.divergence import ChiSquare
 from drolearn.shifts.mix import worst_mix
 from drolearn.stress.balls import Ball, ball_of_share
 from drolearn.stress.intervals import intervals
@@ -92,44 +94,59 @@ def group_rows(
     sample: Sample,
     used: NDArray[np.bool_] | slice,
     partitions: list[Partition],
-    ball: Ball,
+    halves: Mapping[str, Ball],
     level: float,
     rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
-    """One row of the table for each group, the largest losses first.
+    """One row of the table for each divergence and group, the largest losses first.
 
-    `used` are the rows of the sample: partitions are those of all rows.
+    `used` are the rows of the sample: partitions are those of all rows.  Worst cases are those of
+    the balls in `halves`, one for each divergence.
     """
-    base = sample.base
-    p = solve_ball(ball, sample.z, sample.weights).weights
-    mean = ball_of_share(ball.divergence, 1.0)
-    table = []
+    table: dict[str, list[dict[str, Any]]] = {name: [] for name in halves}
+    cases = {name: solve_ball(ball, sample.z, sample.weights) for name, ball in halves.items()}
     for partition in partitions:
-        codes = partition.codes[used]
-        present, codes = np.unique(codes, return_inverse=True)
-        rho = None if np.isnan(ball.rho) else ball.rho
-        mix = worst_mix(sample.z, codes, rho, ball.divergence, sample.weights)
-        rows = []
-        for k, name in enumerate(partition.names[code] for code in present):
-            inside = codes == k
-            part = sample.part(inside)
-            found = worst_cases(part, [mean])
-            ends = intervals(part, [mean], found, level, rng)
-            rows.append(
-                {
-                    "column": partition.column,
-                    "group": name,
-                    "rows": int(inside.sum()),
-                    "share": float(base[inside].sum()),
-                    "loss": float(found.value[0]),
-                    "low": float(ends.low[0]),
-                    "high": float(ends.high[0]),
-                    "error": float(found.wrong[0]),
-                    "worst_share": float(p[inside].sum()),
-                    "worst_mix": float(mix.weights[k]),
-                    "method": ends.method[0],
-                    "note": ends.note[0],
-                }
+        present, codes = np.unique(partition.codes[used], return_inverse=True)
+        groups = [
+            {"column": partition.column, "group": partition.names[code], **rest}
+            for code, rest in zip(
+                present, _losses_of_groups(sample, codes, level, rng), strict=True
             )
-        table += sorted(rows, key=lambda row: -row["loss"])
-    return table
+        ]
+        order = sorted(range(len(groups)), key=lambda k: -groups[k]["loss"])
+        for name, ball in halves.items():
+            shares = np.bincount(codes, cases[name].weights)
+            rho = None if np.isnan(ball.rho) else ball.rho
+            mix = worst_mix(sample.z, codes, rho, ball.divergence, sample.weights).weights
+            worst = {"worst_share": shares.tolist(), "worst_mix": mix.tolist()}
+            table[name] += [
+                {"divergence": name, **groups[k], **{key: each[k] for key, each in worst.items()}}
+                for k in order
+            ]
+    return [row for rows in table.values() for row in rows]
+
+
+def _losses_of_groups(
+    sample: Sample, codes: NDArray[np.int64], level: float, rng: np.random.Generator
+) -> list[dict[str, Any]]:
+    """Shares, losses and intervals of groups that are numbered from 0 on."""
+    base, mean = sample.base, ball_of_share(ChiSquare(), 1.0)
+    rows = []
+    for k in range(int(codes.max()) + 1):
+        inside = codes == k
+        part = sample.part(inside)
+        found = worst_cases(part, [mean])
+        ends = intervals(part, [mean], found, level, rng)
+        rows.append(
+            {
+                "rows": int(inside.sum()),
+                "share": float(base[inside].sum()),
+                "loss": float(found.value[0]),
+                "low": float(ends.low[0]),
+                "high": float(ends.high[0]),
+                "error": float(found.wrong[0]),
+                "method": ends.method[0],
+                "note": ends.note[0],
+            }
+        )
+    return rows

@@ -22,6 +22,7 @@ from drolearn.metrics import (
 __all__ = [
     "LOSSES",
     "Predictions",
+    "all_losses",
     "as_models",
     "constant",
     "loss_name",
@@ -132,14 +133,17 @@ def loss_name(found: Predictions, loss: Loss) -> str:
     if loss not in LOSSES:
         listed = ", ".join(map(repr, LOSSES))
         raise ValueError(
-            f"The 'loss' parameter must be one of {listed} or a function of predictions and y. "
-            f"Got {loss!r} instead.{did_you_mean(loss, LOSSES)}"
+            f"The 'loss' parameter must be one of {listed}, 'all', a function of predictions and "
+            f"y, or a list of these. Got {loss!r} instead.{did_you_mean(loss, LOSSES)}"
         )
-    if loss != "auto":
-        return loss
+    return loss if loss != "auto" else all_losses(found)[0]
+
+
+def all_losses(found: Predictions) -> tuple[str, ...]:
+    """The named losses that a model has, that of "auto" first."""
     if found.classes is None:
-        return "squared"
-    return "zero-one" if found.proba is None else "log"
+        return ("squared", "absolute")
+    return ("zero-one",) if found.proba is None else ("log", "zero-one", "brier")
 
 
 def wrong_rows(found: Predictions, y: NDArray[Any]) -> NDArray[np.bool_] | None:

@@ -1,4 +1,4 @@
-"""Plots of stress reports with matplotlib."""
+"""Plots of stress reports with matplotlib; colours are those of the report for the browser."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from drolearn.stress.palette import COLOURS
+from drolearn.stress.text import group_name
+
 __all__ = ["plot_curve", "plot_groups"]
 
-# Colours of Okabe and Ito, which colour-blind people can tell apart.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # More groups would not be legible.
 _MOST_GROUPS = 40
+# Shares on the upper axis of a curve, if they are not too close to each other.
+_SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
+_GREY = "#777777"
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
@@ -21,42 +25,80 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
         raise ImportError(
             "Plots need matplotlib. Install it with pip install 'drolearn[stress]'."
         ) from None
-    return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
-
-
-def _label(report: Any) -> str:
-    return f"regret, {report.loss}" if report.regret else f"loss, {report.loss}"
-
-
-def plot_curve(report: Any, ax: Any) -> Any:
-    """Robust losses with intervals; the upper axis shows the share that a ball covers."""
-    ax = _axes(ax, (6.4, 4.0))
-    by_share = report.curve["rho"].isna().all()
-    for k, (name, curve) in enumerate(report.curve.groupby("model", sort=False)):
-        place = curve["share"] if by_share else curve["rho"]
-        colour = _COLOURS[k % len(_COLOURS)]
-        ax.plot(place, curve["loss"], color=colour, label=str(name))
-        ends = curve[["low", "high"]].replace([np.inf, -np.inf], np.nan)
-        ax.fill_between(place, ends["low"], ends["high"], color=colour, alpha=0.18, linewidth=0)
-    if by_share:
-        ax.set_xscale("log")
-        ax.invert_xaxis()
-        ax.set_xlabel("share of the rows")
-    else:
-        positive = report.curve["rho"][report.curve["rho"] > 0.0]
-        if not positive.empty:
-            ax.set_xscale("symlog", linthresh=max(float(positive.min()), 1e-3))
-        ax.set_xlabel("radius ρ")
-    ax.set_ylabel(_label(report))
-    if report.curve["model"].nunique() > 1:
-        ax.legend(frameon=False)
-    ax.set_title(f"Worst case with {report.level:.0%} intervals", fontsize="medium")
+    ax = plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="#e3e3e3", linewidth=0.8)
+    ax.set_axisbelow(True)
     return ax
 
 
-def plot_groups(report: Any, ax: Any) -> Any:
+def _label(report: Any, table: Any) -> str:
+    return f"{'regret' if report.regret else 'loss'}, {table['loss_name'].iloc[0]}"
+
+
+def plot_curve(report: Any, table: Any, ax: Any) -> Any:
+    """Robust losses with intervals; the upper axis shows the share that a ball covers."""
+    ax = _axes(ax, (6.4, 4.0))
+    by_share = table["rho"].isna().all()
+    used = len(ax.get_lines())  # lines of other reports in the same axes keep their colours
+    for k, (name, curve) in enumerate(table.groupby("model", sort=False)):
+        curve = curve[np.isfinite(curve["share" if by_share else "rho"])]
+        place = curve["share" if by_share else "rho"]
+        colour = COLOURS[(used + k) % len(COLOURS)]
+        ax.plot(place, curve["loss"], color=colour, linewidth=1.8, label=str(name))
+        ends = curve[["low", "high"]].replace([np.inf, -np.inf], np.nan)
+        ax.fill_between(place, ends["low"], ends["high"], color=colour, alpha=0.15, linewidth=0)
+    if by_share:
+        ax.set_xscale("log")
+        if not ax.xaxis_inverted():
+            ax.invert_xaxis()
+        ax.set_xlabel("share of the rows")
+    else:
+        _radius_axis(ax, table)
+    ax.set_ylabel(_label(report, table))
+    if used or table["model"].nunique() > 1:
+        ax.legend(frameon=False)
+    ax.set_title(
+        f"Worst case in {table['divergence'].iloc[0]} balls, {report.level:.0%} intervals",
+        fontsize="medium", loc="left",
+    )  # fmt: skip
+    return ax
+
+
+def _radius_axis(ax: Any, table: Any) -> None:
+    """Radii below, and above them the shares of which the balls hold every subset."""
+    ax.set_xlabel("radius ρ")
+    if table["divergence"].iloc[0] == "chi2":
+        # log(1 + ρ) is minus the logarithm of the share: small and large balls are both legible.
+        ax.set_xscale("function", functions=(np.log1p, np.expm1))
+        reach = float(ax.dataLim.xmax)
+        ticks = [rho for rho in (0.0, 0.3, 1.0, 3.0, 9.0, 30.0, 99.0) if rho <= reach]
+        if len(ticks) > 2:
+            ax.set_xticks(ticks, [f"{rho:g}" for rho in ticks])
+            ax.set_xticks([], minor=True)
+    shares = table.dropna(subset=["share"]).drop_duplicates("rho")
+    if shares.empty or ax.child_axes:
+        return
+    found = [(float((shares["share"] - share).abs().min()), share) for share in _SHARES]
+    places, names = [], []
+    for away, share in found:
+        if away <= 0.02 * share:
+            places.append(float(shares["rho"][(shares["share"] - share).abs().idxmin()]))
+            names.append(f"{share:.0%}")
+    if len(places) < 2:
+        return
+    upper = ax.secondary_xaxis("top")
+    upper.set_xticks(places, names)
+    upper.set_xticks([], minor=True)
+    upper.tick_params(colors=_GREY, labelsize="small", length=2)
+    upper.spines["top"].set_visible(False)
+    upper.set_xlabel(
+        "holds every subset with this share of the rows", color=_GREY, fontsize="small"
+    )
+
+
+def plot_groups(report: Any, table: Any, ax: Any) -> Any:
     """Mean losses of groups with intervals, one line for each."""
-    table = report.groups
     if table.empty:
         raise ValueError("There are no groups to plot: pass groups= to stress_test.")
     models = list(dict.fromkeys(table["model"]))
@@ -71,19 +113,25 @@ def plot_groups(report: Any, ax: Any) -> Any:
         ends = np.array([[row["loss"] - row["low"], row["high"] - row["loss"]] for row in shown])
         ends = np.where(np.isfinite(ends), ends, 0.0)
         ax.errorbar(
-            loss, y, xerr=ends.T, fmt="o", markersize=4, capsize=2, label=model,
-            color=_COLOURS[k % len(_COLOURS)],
+            loss, y, xerr=ends.T, fmt="o", markersize=4.5, elinewidth=1.6, label=model,
+            color=COLOURS[k % len(COLOURS)],
         )  # fmt: skip
-    ax.set_yticks(np.arange(len(names)), [f"{column}: {_text(name)}" for column, name in names])
+        share = part["share"].groupby(level=0, sort=False).first().index[0]
+        whole = part.xs(share, level=0)
+        mean = float((whole["share"] * whole["loss"]).sum())
+        ax.axvline(mean, color=COLOURS[k % len(COLOURS)], linewidth=1.0, linestyle=":")
+    ax.set_yticks(
+        np.arange(len(names)), [f"{column}: {group_name(name)}" for column, name in names]
+    )
     ax.invert_yaxis()
-    ax.set_xlabel(_label(report))
+    ax.set_xlabel(_label(report, table))
     if len(models) > 1:
         ax.legend(frameon=False)
     left = len(table[table["model"] == models[0]]) - len(names)
     more = f", {left} more groups not shown" if left else ""
-    ax.set_title(f"Groups with {report.level:.0%} intervals{more}", fontsize="medium")
+    ax.set_title(
+        f"Groups with {report.level:.0%} intervals, dotted: mean{more}",
+        fontsize="medium",
+        loc="left",
+    )
     return ax
-
-
-def _text(name: Any) -> str:
-    return ", ".join(map(str, name)) if isinstance(name, tuple) else str(name)

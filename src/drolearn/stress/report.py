@@ -1,4 +1,4 @@
-"""The result of a stress test: tables, plots, JSON."""
+"""The result of a stress test: tables, plots, JSON, HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["StressReport", "require_pandas"]
+__all__ = ["TABLES", "StressReport", "require_pandas"]
+
+#: The fields of a report that are tables, in the order in which files hold them.
+TABLES = ("curve", "groups", "break_even", "radii")
 
 
 def require_pandas() -> Any:
@@ -30,16 +33,19 @@ class StressReport:
     Parameters
     ----------
     curve : pandas.DataFrame
-        One row for each model and radius; see Notes.
+        One row for each model, loss, divergence and radius; see Notes.
     groups : pandas.DataFrame
-        One row for each model and group; empty without groups.
+        One row for each model, loss, divergence and group; empty without groups.
     break_even : pandas.DataFrame
-        One row for each model: the smallest radius at which a shift makes it worse than the
-        baseline; empty without a baseline.
-    loss : str
-        The name of the loss.
-    divergence : str
-        The name of the divergence.
+        One row for each model, loss and divergence: the smallest radius at which a shift makes the
+        model worse than the baseline; empty without a baseline.
+    radii : pandas.DataFrame
+        How large radii are: one row for each divergence and change of the mix of groups; empty
+        without groups.
+    losses : tuple of str
+        The names of the losses.
+    divergences : tuple of str
+        The names of the divergences.
     level : float
         The confidence level of the intervals.
     rows : int
@@ -53,9 +59,9 @@ class StressReport:
 
     Notes
     -----
-    The columns of `curve`:
+    All tables but `radii` begin with `model`, `loss_name` and `divergence`.  The columns of
+    `curve`:
 
-    - `model`: the name of the model;
     - `rho`, `share`: the radius of the ball, and the smallest share of which it holds every subset
       of the rows, 1/(1 + ρ) for χ²;
     - `loss`, `low`, `high`: the robust loss and its confidence interval;
@@ -65,10 +71,15 @@ class StressReport:
 
     Those of `groups`: `rows`, `share`, `loss`, `low`, `high`, `error` of each group, its share in
     the worst case over rows (`worst_share`) and over mixes of the groups (`worst_mix`), both in the
-    ball that holds every half of the rows: ρ = 1 for χ².
+    ball that holds every half of the rows: ρ = 1 for χ², level 0.5 for CVaR.
 
     Those of `break_even`: the mean losses `loss` and `baseline`, the radius `rho`, the `share`, and
     a sentence.
+
+    Those of `radii`: the `share` of a group now, the `change` ("halves", "doubles" or "becomes
+    half"), the share `changed_to`, the radius `rho` from which on a ball holds this change, the
+    share of which it holds every subset (`covers`; for CVaR, the level), and a sentence.  They are
+    those of the six largest groups of each column.
 
     Examples
     --------
@@ -83,26 +94,78 @@ class StressReport:
     curve: pd.DataFrame
     groups: pd.DataFrame
     break_even: pd.DataFrame
-    loss: str
-    divergence: str
+    radii: pd.DataFrame
+    losses: tuple[str, ...]
+    divergences: tuple[str, ...]
     level: float
     rows: int
     regret: bool = False
 
     def __repr__(self) -> str:
         what = "regret" if self.regret else "loss"
-        lines = [f"{self.rows:,} rows, {what} {self.loss!r}, {self.divergence} balls"]
+        loss, divergence = self.losses[0], self.divergences[0]
+        lines = [f"{self.rows:,} rows, {what} {loss!r}, {divergence} balls"]
         chosen: list[Any] = []
-        curve: Any = self.curve
+        curve = self.select("curve")
         for _, part in curve.groupby("model", sort=False):
             near = [(part["share"] - share).abs() for share in (1.0, 0.5, 0.1)]
             known = [each.idxmin() for each in near if each.notna().any()]
             chosen += dict.fromkeys(known or [part.index[0], part.index[-1]])
         shown = curve.loc[chosen, ["model", "rho", "share", "loss", "low", "high"]]
         lines.append(shown.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
-        even: Any = self.break_even
+        even = self.select("break_even")
         lines += [f"{row.model}: {row.meaning}" for row in even.itertuples()]
+        more = [*map(repr, self.losses[1:]), *self.divergences[1:]]
+        lines += [f"also in the tables: {', '.join(more)}"] if more else []
         return "\n".join(lines)
+
+    def select(self, table: str, loss: str | None = None, divergence: str | None = None) -> Any:
+        """Return the rows of a table for one loss and one divergence.
+
+        Parameters
+        ----------
+        table : str
+            "curve", "groups", "break_even" or "radii".
+        loss : str, default=None
+            The name of a loss in `losses`; None is the first.
+        divergence : str, default=None
+            The name of a divergence in `divergences`; None is the first.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Some of the rows of the table, with all columns.
+
+        Raises
+        ------
+        ValueError
+            If there is no such table, loss or divergence.
+
+        Examples
+        --------
+        >>> from drolearn import stress_test
+        >>> report = stress_test(losses=[0.1, 0.4, 0.2, 0.9], divergence=["chi2", "kl"], rhos=[0.1])
+        >>> report.select("curve", divergence="kl")[["divergence", "rho", "loss"]].round(3)
+          divergence  rho   loss
+        1         kl  0.1  0.544
+        """
+        if table not in TABLES:
+            raise ValueError(
+                f"The 'table' parameter must be {_listed(TABLES)}. Got {table!r} instead."
+            )
+        frame = getattr(self, table)
+        for column, parameter, name, known in (
+            ("loss_name", "loss", loss, self.losses),
+            ("divergence", "divergence", divergence, self.divergences),
+        ):
+            if name is not None and name not in known:
+                raise ValueError(
+                    f"The '{parameter}' parameter must be a {parameter} of this report: "
+                    f"{_listed(known)}. Got {name!r} instead."
+                )
+            if column in frame.columns:
+                frame = frame[frame[column] == (known[0] if name is None else name)]
+        return frame
 
     def to_json(self, path: Any = None) -> str:
         """Write all tables as JSON.
@@ -126,13 +189,13 @@ class StressReport:
         0.4
         """
         content = {
-            "loss": self.loss,
-            "divergence": self.divergence,
+            "losses": self.losses,
+            "divergences": self.divergences,
             "level": self.level,
             "rows": self.rows,
             "regret": self.regret,
         }
-        for name in ("curve", "groups", "break_even"):
+        for name in TABLES:
             text = getattr(self, name).to_json(
                 orient="records", double_precision=15, default_handler=str, date_format="iso"
             )
@@ -144,7 +207,52 @@ class StressReport:
             Path(path).write_text(written + "\n", encoding="utf-8")
         return written
 
-    def plot(self, kind: Literal["curve", "groups"] = "curve", ax: Any = None) -> Any:
+    def to_html(self, path: Any = None, title: str = "Stress test") -> str:
+        """Write a report for the browser: one file that needs no network.
+
+        It has the curve with values on hover, groups, break-even, and how large radii are; switches
+        for loss, divergence and model; downloads of all tables as CSV; and a guide for readers.
+
+        Parameters
+        ----------
+        path : str or path-like, default=None
+            A file to write; None writes none.
+        title : str, default="Stress test"
+            The heading of the page.
+
+        Returns
+        -------
+        str
+            The text of the file, about a megabyte.
+
+        Raises
+        ------
+        ImportError
+            If jinja2 or vl-convert-python, which has the charts, is not installed.
+
+        Examples
+        --------
+        >>> from drolearn import stress_test
+        >>> report = stress_test(losses=[0.1, 0.4, 0.2, 0.9], rhos=[0, 1])
+        >>> page = report.to_html("report.html")  # doctest: +SKIP
+        """
+        from drolearn.stress.html import page
+
+        written = page(self, TABLES, title)
+        if path is not None:
+            from pathlib import Path
+
+            Path(path).write_text(written, encoding="utf-8")
+        return written
+
+    def plot(
+        self,
+        kind: Literal["curve", "groups"] = "curve",
+        ax: Any = None,
+        *,
+        loss: str | None = None,
+        divergence: str | None = None,
+    ) -> Any:
         """Plot the robust loss against the radius, or the losses of the groups.
 
         Parameters
@@ -153,6 +261,8 @@ class StressReport:
             The table to plot.  All models share the axes.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw into; None makes a new figure.
+        loss, divergence : str, default=None
+            Which of the report's to plot; None is the first.
 
         Returns
         -------
@@ -164,7 +274,7 @@ class StressReport:
         ImportError
             If matplotlib is not installed.
         ValueError
-            If `kind` is unknown, or if there are no groups to plot.
+            If `kind`, `loss` or `divergence` is unknown, or if there are no groups to plot.
 
         Examples
         --------
@@ -176,10 +286,14 @@ class StressReport:
         """
         from drolearn.stress import plots
 
-        if kind == "curve":
-            return plots.plot_curve(self, ax)
-        if kind != "groups":
+        kinds = {"curve": plots.plot_curve, "groups": plots.plot_groups}
+        if kind not in kinds:
             raise ValueError(
-                f"The 'kind' parameter must be 'curve' or 'groups'. Got {kind!r} instead."
+                f"The 'kind' parameter must be {_listed(tuple(kinds))}. Got {kind!r} instead."
             )
-        return plots.plot_groups(self, ax)
+        return kinds[kind](self, self.select(kind, loss, divergence), ax)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    quoted = [repr(name) for name in names]
+    return " or ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]
