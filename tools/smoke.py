@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,8 @@ def main() -> None:
     classifier = RobustClassifier(rho=0.1).fit(X, y)
     assert classifier.converged_
     assert classifier.score(X, y) > 0.9
+    for name in ("template.html", "report.css", "report.js", "charts.js", "licences.txt"):
+        assert (files("drolearn.stress") / "page" / name).is_file(), name
     place = Path(drolearn.__file__).parent
     print(f"drolearn {drolearn.__version__} works in {place} (kernels: {_core.target()})")
 

@@ -56,8 +56,9 @@ def as_divergences(
     """Divergences by name, from one, a list, or "all"; powers are told apart by their k."""
     if isinstance(divergence, str) and divergence == "all":
         return {name: as_divergence(name) for name in NAMES}
-    several = isinstance(divergence, Sequence) and not isinstance(divergence, str)
-    given: list[Any] = list(divergence) if several else [divergence]
+    given: list[Any] = [divergence]
+    if isinstance(divergence, Sequence) and not isinstance(divergence, str):
+        given = list(divergence)
     if not given:
         raise ValueError(
             "The 'divergence' parameter must hold at least one divergence. Got none instead."

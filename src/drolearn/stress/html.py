@@ -47,7 +47,7 @@ def page(report: Any, tables: tuple[str, ...], title: str) -> str:
 
 @cache
 def _libraries() -> tuple[Any, str]:
-    """Jinja and the scripts of Vega, Vega-Lite and Vega-Embed, made once in a process."""
+    """Jinja, and the scripts of Vega-Embed with all it needs, made once in a process."""
     try:
         import jinja2
         import vl_convert
@@ -55,7 +55,7 @@ def _libraries() -> tuple[Any, str]:
         raise ImportError(
             f"The HTML report needs {error.name}. Install it with pip install 'drolearn[stress]'."
         ) from None
-    return jinja2, vl_convert.javascript_bundle(None)
+    return jinja2, vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def _file(name: str) -> str:

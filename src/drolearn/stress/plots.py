@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from drolearn.stress.palette import COLOURS
-from drolearn.stress.text import group_name
+from drolearn.stress.text import group_name, percent
 
 __all__ = ["plot_curve", "plot_groups"]
 
 # More groups would not be legible.
 _MOST_GROUPS = 40
-# Shares on the upper axis of a curve, if they are not too close to each other.
-_SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
-_GREY = "#777777"
+# Shares at which a curve has ticks.
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 
 
 def _axes(ax: Any, size: tuple[float, float]) -> Any:
@@ -37,7 +36,7 @@ def _label(report: Any, table: Any) -> str:
 
 
 def plot_curve(report: Any, table: Any, ax: Any) -> Any:
-    """Robust losses with intervals; the upper axis shows the share that a ball covers."""
+    """Robust losses with intervals; ticks show the radius and the share that a ball covers."""
     ax = _axes(ax, (6.4, 4.0))
     by_share = table["rho"].isna().all()
     used = len(ax.get_lines())  # lines of other reports in the same axes keep their colours
@@ -54,10 +53,14 @@ def plot_curve(report: Any, table: Any, ax: Any) -> Any:
             ax.invert_xaxis()
         ax.set_xlabel("share of the rows")
     else:
-        _radius_axis(ax, table)
+        ax.set_xlabel("radius ρ, and the share of which the ball holds every subset")
+        if table["divergence"].iloc[0] == "chi2":
+            # log(1 + ρ) is minus the logarithm of the share: small and large balls are legible.
+            ax.set_xscale("function", functions=(np.log1p, np.expm1))
+    _share_ticks(ax, table, by_share)
     ax.set_ylabel(_label(report, table))
     if used or table["model"].nunique() > 1:
-        ax.legend(frameon=False)
+        ax.legend(edgecolor="none")
     ax.set_title(
         f"Worst case in {table['divergence'].iloc[0]} balls, {report.level:.0%} intervals",
         fontsize="medium", loc="left",
@@ -65,36 +68,23 @@ def plot_curve(report: Any, table: Any, ax: Any) -> Any:
     return ax
 
 
-def _radius_axis(ax: Any, table: Any) -> None:
-    """Radii below, and above them the shares of which the balls hold every subset."""
-    ax.set_xlabel("radius ρ")
-    if table["divergence"].iloc[0] == "chi2":
-        # log(1 + ρ) is minus the logarithm of the share: small and large balls are both legible.
-        ax.set_xscale("function", functions=(np.log1p, np.expm1))
-        reach = float(ax.dataLim.xmax)
-        ticks = [rho for rho in (0.0, 0.3, 1.0, 3.0, 9.0, 30.0, 99.0) if rho <= reach]
-        if len(ticks) > 2:
-            ax.set_xticks(ticks, [f"{rho:g}" for rho in ticks])
-            ax.set_xticks([], minor=True)
-    shares = table.dropna(subset=["share"]).drop_duplicates("rho")
-    if shares.empty or ax.child_axes:
-        return
-    found = [(float((shares["share"] - share).abs().min()), share) for share in _SHARES]
-    places, names = [], []
-    for away, share in found:
-        if away <= 0.02 * share:
-            places.append(float(shares["rho"][(shares["share"] - share).abs().idxmin()]))
-            names.append(f"{share:.0%}")
-    if len(places) < 2:
-        return
-    upper = ax.secondary_xaxis("top")
-    upper.set_xticks(places, names)
-    upper.set_xticks([], minor=True)
-    upper.tick_params(colors=_GREY, labelsize="small", length=2)
-    upper.spines["top"].set_visible(False)
-    upper.set_xlabel(
-        "holds every subset with this share of the rows", color=_GREY, fontsize="small"
-    )
+def _share_ticks(ax: Any, table: Any, by_share: bool) -> None:
+    """Ticks at round shares, unless the curve has other radii; those too close are left out."""
+    transform = ax.get_xaxis().get_transform()
+    reach = float(np.ptp(transform.transform(np.asarray(ax.get_xlim(), dtype=float))))
+    curve, places, names = table.dropna(subset=["share"]), [], []
+    for share in _SHARES if len(curve) else ():
+        row = curve.loc[(curve["share"] - share).abs().idxmin()]
+        if abs(row["share"] - share) > 0.02 * share:
+            continue
+        x = float(row["share"] if by_share else row["rho"])
+        if places and abs(np.diff(transform.transform(np.array([x, places[-1]])))) < 0.08 * reach:
+            continue
+        places.append(x)
+        names.append(percent(share) if by_share else f"{x:.3g}\n{percent(share)}")
+    if len(places) > 2:
+        ax.set_xticks(places, names)
+        ax.set_xticks([], minor=True)
 
 
 def plot_groups(report: Any, table: Any, ax: Any) -> Any:
@@ -126,7 +116,7 @@ def plot_groups(report: Any, table: Any, ax: Any) -> Any:
     ax.invert_yaxis()
     ax.set_xlabel(_label(report, table))
     if len(models) > 1:
-        ax.legend(frameon=False)
+        ax.legend(edgecolor="none")
     left = len(table[table["model"] == models[0]]) - len(names)
     more = f", {left} more groups not shown" if left else ""
     ax.set_title(

@@ -40,6 +40,8 @@ def named_changes(
         for k in np.argsort(-shares, kind="stable")[:_MOST_GROUPS].tolist():
             share = float(shares[k])
             for change, after in _changes(share).items():
+                if change == "becomes half" and present.size == 2 and share > 0.5:
+                    continue  # the same as that of the other group
                 radii = radius_of(present, {k: after}, shares[present])
                 for name, divergence in divergences.items():
                     if isinstance(divergence, CVaR):

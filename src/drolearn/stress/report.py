@@ -281,8 +281,8 @@ class StressReport:
         >>> import matplotlib
         >>> matplotlib.use("Agg")
         >>> from drolearn import stress_test
-        >>> stress_test(losses=[0.1, 0.4, 0.2, 0.9]).plot().get_xlabel()
-        'radius ρ'
+        >>> stress_test(losses=[0.1, 0.4, 0.2, 0.9]).plot().get_ylabel()
+        'loss, given'
         """
         from drolearn.stress import plots
 

@@ -55,7 +55,9 @@ function change(row, divergence) {
 
 function reading(row) {
   const error = row.error === null ? "" : `, ${percent(row.error)} wrong labels`;
-  const ends = row.low === null ? "no interval" : `${Math.round(100 * level)}% interval ${number(row.low)} to ${number(row.high)}`;
+  // Ends that are not finite are null.
+  const ends = row.low === null && row.high === null ? "no interval"
+    : `${Math.round(100 * level)}% interval ${row.low === null ? "−∞" : number(row.low)} to ${row.high === null ? "∞" : number(row.high)}`;
   return `${row.model}: ${number(row.loss)} (${ends})${error}`;
 }
 
