@@ -191,12 +191,12 @@ def driver(tmp_path_factory):
 class Page:
     """The report, open in a browser."""
 
-    def __init__(self, driver, path):
+    def __init__(self, driver, path, shown="log chi2"):
         self.driver = driver
         driver.get_log("browser")
         driver.get_log("performance")
         driver.get(path.as_uri())
-        self.wait("log chi2")
+        self.wait(shown)
 
     def wait(self, shown):
         from selenium.webdriver.support.ui import WebDriverWait
@@ -404,6 +404,25 @@ def test_downloads_hold_the_numbers(page, report, tmp_path):
     assert BREAK in set(groups["group"])
     assert f"'{FORMULA}" in set(groups["group"])  # not run by spreadsheets
     assert set(groups["model"]) == set(report.groups["model"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reading"),
+    [
+        ({"losses": [0.3]}, "losses: 0.3 (no interval)"),
+        ({"losses": [0.3, 0.5], "rhos": [np.inf]}, "All weight is on the largest loss."),
+        ({"losses": [0.3, 0.5, 0.9], "rhos": [0.0]}, "Radius ρ = 0: no shift"),
+        ({"losses": [0.3, 0.5, 0.9], "divergence": "reverse-kl"}, "Radius ρ = 0.693."),
+        ({"losses": [1e100, 2e100], "divergence": "kl"}, "Radius ρ = 0.693: the ball holds"),
+    ],
+)
+def test_unusual_reports_render(driver, tmp_path, arguments, reading):
+    path = tmp_path / "report.html"
+    report = stress_test(**arguments, random_state=0)
+    report.to_html(path)
+    page = Page(driver, path, f"given {report.divergences[0]}")
+    assert reading in page.reading()
+    assert driver.get_log("browser") == []
 
 
 def contrast(one, other):

@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from drolearn.stress.palette import COLOURS, DARK_COLOURS
-from drolearn.stress.sections import SECTIONS, headlines
+from drolearn.stress.sections import headlines, sections
 from drolearn.stress.text import group_name
 
 __all__ = ["page"]
@@ -29,13 +29,12 @@ def page(report: Any, tables: tuple[str, ...], title: str) -> str:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    sections = [each for each in (make(report) for make in SECTIONS) if each is not None]
     return environment.from_string(_file("template.html")).render(
         title=title,
         report=report,
         models=list(dict.fromkeys(report.curve["model"])),
         headlines=headlines(report),
-        sections=sections,
+        sections=sections(report),
         colours=list(zip(COLOURS, DARK_COLOURS, strict=True)),
         styles=_raw(_file("report.css")),
         scripts=[_raw(text) for text in scripts],

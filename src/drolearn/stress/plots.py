@@ -44,7 +44,8 @@ def plot_curve(report: Any, table: Any, ax: Any) -> Any:
         curve = curve[np.isfinite(curve["share" if by_share else "rho"])]
         place = curve["share" if by_share else "rho"]
         colour = COLOURS[(used + k) % len(COLOURS)]
-        ax.plot(place, curve["loss"], color=colour, linewidth=1.8, label=str(name))
+        style = "-" if used + k < len(COLOURS) else "--"
+        ax.plot(place, curve["loss"], style, color=colour, linewidth=1.8, label=str(name))
         ends = curve[["low", "high"]].replace([np.inf, -np.inf], np.nan)
         ax.fill_between(place, ends["low"], ends["high"], color=colour, alpha=0.15, linewidth=0)
     if by_share:

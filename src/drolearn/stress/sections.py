@@ -7,16 +7,28 @@ None if the table is empty.  The page shows those in `SECTIONS`, in this order.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from drolearn.stress.text import group_name, interval, number, percent
 
-__all__ = ["SECTIONS", "Cell", "Column", "Figure", "Headline", "Row", "Section", "headlines"]
+__all__ = [
+    "SECTIONS",
+    "Cell",
+    "Column",
+    "Figure",
+    "Headline",
+    "Row",
+    "Section",
+    "headlines",
+    "sections",
+]
 
 # Rows of a curve that the table shows; the file has all.
 _SHARES = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 _MOST_ROWS = 12
+# As in charts.js.
+_CHART_GROUPS = 30
 # A group with fewer rows makes no headline: its loss is large or small by chance.
 _HEADLINE_ROWS = 30
 
@@ -178,6 +190,8 @@ def groups_section(report: Any) -> Section | None:
         Column("Share in the worst mix"),
         Column("Note", numbers=False),
     ]
+    number_of_groups = len(report.groups[["column", "group"]].drop_duplicates())
+    some = f"The chart shows {_CHART_GROUPS} of {number_of_groups} groups; the table has all."
     rows = [
         _row(
             row, f"{row.column}: {group_name(row.group)}", f"{row.rows:,}", number(row.loss),
@@ -199,6 +213,7 @@ def groups_section(report: Any) -> Section | None:
         rows,
         "The mean loss of each group with its interval. The table has the numbers.",
         " of each group, mean and interval",
+        some if number_of_groups > _CHART_GROUPS else "",
     )
 
 
@@ -266,6 +281,24 @@ def radii_section(report: Any) -> Section | None:
 
 
 SECTIONS = (curve_section, groups_section, break_even_section, radii_section)
+
+
+def sections(report: Any) -> list[Section]:
+    """The sections of the tables that are not empty, without columns that say nothing."""
+    made = [make(report) for make in SECTIONS]
+    return [_without_empty_columns(section) for section in made if section is not None]
+
+
+def _without_empty_columns(section: Section) -> Section:
+    kept = [
+        k
+        for k, column in enumerate(section.columns)
+        if column.names_row or any(row.cells[k].text not in ("", "–") for row in section.rows)
+    ]
+    rows = [replace(row, cells=[row.cells[k] for k in kept]) for row in section.rows]
+    return replace(section, columns=[section.columns[k] for k in kept], rows=rows)
+
+
 _KEYS = ["model", "loss_name", "divergence"]
 
 
@@ -352,4 +385,7 @@ def _worst(row: Any, level: float) -> Figure:
         label = "no tenth of the rows has a larger mean loss"
     else:
         label = f"worst case at {_size(row)}"
-    return Figure(number(row.loss), label, f"{level:.0%} interval {interval(row.low, row.high)}")
+    ends = interval(row.low, row.high)
+    return Figure(
+        number(row.loss), label, "no interval" if ends == "–" else f"{level:.0%} interval {ends}"
+    )

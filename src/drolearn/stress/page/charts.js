@@ -18,6 +18,12 @@ const colour = (models, shown) => ({
   scale: { domain: shown, range: shown.map((name) => `var(--model-${models.indexOf(name) % 7})`) },
 });
 
+/** From the eighth model on, colours repeat and lines are dashed. */
+const dash = (models, shown) => ({
+  field: "model", type: "nominal", legend: null,
+  scale: { domain: shown, range: shown.map((name) => (models.indexOf(name) < 7 ? [1, 0] : [6, 3])) },
+});
+
 /** Where a ball lies on the horizontal axis: at its share; at that of KL where it has none. */
 const place = (row) => Math.max(row.share ?? Math.exp(-row.rho), 1e-6);
 
@@ -43,8 +49,11 @@ function ticks(rows) {
 }
 
 function curve(rows, models, shown) {
-  const values = rows.filter((row) => shown.includes(row.model)).map((row) => ({ ...row, x: place(row) }));
-  const { values: at, labels } = ticks(rows);
+  // All weight on the largest loss is infinitely far to the right.
+  const finite = rows.filter((row) => row.share !== 0);
+  const values = finite.filter((row) => shown.includes(row.model)).map((row) => ({ ...row, x: place(row) }));
+  if (!values.length) return null;
+  const { values: at, labels } = ticks(finite);
   const x = {
     field: "x", type: "quantitative",
     scale: { type: "log", reverse: true, nice: false },
@@ -56,13 +65,14 @@ function curve(rows, models, shown) {
   const y = { field: "loss", type: "quantitative", scale: { zero: false }, title: null };
   const color = colour(models, shown);
   const chosen = { filter: "datum.at === at" };
+  const band = { mark: { type: "area", opacity: 0.16, aria: false }, encoding: { x, y: { ...y, field: "low" }, y2: { field: "high" }, color } };
   return {
     config, width: "container", height: 320,
     params: [{ name: "at", value: 0 }],
     data: { values },
     layer: [
-      { mark: { type: "area", opacity: 0.16, aria: false }, encoding: { x, y: { ...y, field: "low" }, y2: { field: "high" }, color } },
-      { mark: { type: "line", strokeWidth: 2.2, aria: false }, encoding: { x, y, color } },
+      ...(values.some((row) => row.low !== null && row.high !== null) ? [band] : []),
+      { mark: { type: "line", strokeWidth: 2.2, aria: false }, encoding: { x, y, color, strokeDash: dash(models, shown) } },
       { transform: [chosen, { aggregate: [{ op: "min", field: "x", as: "x" }] }], mark: { type: "rule", color: SOFT, strokeDash: [3, 3], aria: false }, encoding: { x } },
       { transform: [chosen], mark: { type: "point", filled: true, size: 70, opacity: 1, aria: false }, encoding: { x, y, color } },
     ],
@@ -70,7 +80,7 @@ function curve(rows, models, shown) {
 }
 
 function groups(rows, models, shown, what) {
-  const most = 30;
+  const most = 30;  // as in sections.py
   const name = (row) => `${row.column}: ${row.group}`;
   const first = rows.filter((row) => row.model === shown[0]).slice(0, most).map(name);
   const values = rows

@@ -40,7 +40,7 @@ function balls_of(choice) {
 
 /** "Radius ρ = 1: every subset with at least 50% of the rows." */
 function size(row) {
-  if (row.rho === null) return row.share === null ? "All weight on the largest loss." : `The mean of the worst ${percent(row.share)} of the rows.`;
+  if (row.rho === null) return !row.share ? "All weight is on the largest loss." : `The mean of the worst ${percent(row.share)} of the rows.`;
   const ball = `Radius ρ = ${number(row.rho)}`;
   if (row.rho === 0) return `${ball}: no shift, the mean of all rows.`;
   return row.share === null ? `${ball}.` : `${ball}: the ball holds every subset with at least ${percent(row.share)} of the rows.`;
@@ -111,12 +111,13 @@ async function draw() {
   for (const [id, make, rows] of [["chart-curve", charts.curve, balls.flat()], ["chart-groups", charts.groups, groups.filter((row) => matches(row, choice))]]) {
     const element = byId(id);
     if (!element) continue;
-    if (!shown.length) {
+    const spec = shown.length ? make(rows, models, shown, what) : null;
+    if (!spec) {
       element.replaceChildren();
       if (id === "chart-curve") view = null;
       continue;
     }
-    const result = await embed(id, { ...make(rows, models, shown, what), description: element.closest("figure").querySelector("figcaption").textContent });
+    const result = await embed(id, { ...spec, description: element.closest("figure").querySelector("figcaption").textContent });
     if (id === "chart-curve") {
       view = result.view;
       element.querySelector("svg").onpointermove = follow;
