@@ -21,6 +21,7 @@ _OPTIONAL = {
     "pooch": "test_catalogue.py test_sources.py",
     "typer": """test_claims.py test_cli.py test_protocol.py test_rows.py test_runner.py
         test_tables.py test_trial.py""",
+    "vl_convert": "test_stress_html.py",
 }
 _missing = [library for library in _OPTIONAL if find_spec(library) is None]
 collect_ignore = [file for library in _missing for file in _OPTIONAL[library].split()]

@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from drolearn import stress_test
 from drolearn.stress.palette import COLOURS, DARK_COLOURS
 from drolearn.stress.report import TABLES
-from drolearn.stress.text import interval, number, percent
+from drolearn.stress.text import confidence, interval, number, percent
 from tests.examples import noisy
 
 # One browser for all tests.
@@ -156,6 +156,7 @@ def test_numbers_are_written_with_three_digits():
         "0%", "1.2%", "5%", "50%", "99.7%", "100%", "–",
     ]  # fmt: skip
     assert interval(0.1, np.nan) == "–"
+    assert [confidence(level) for level in (0.95, 0.999)] == ["95%", "99.9%"]
 
 
 # -- the page in a browser -----------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Page:
     def wait(self, shown):
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.driver, 30, 0.05).until(
+        WebDriverWait(self.driver, 90, 0.05).until(
             lambda _: self.js("return document.documentElement.dataset.shown") == shown
         )
 
@@ -393,7 +394,7 @@ def test_downloads_hold_the_numbers(page, report, tmp_path):
         button = page.find(f"button[data-table={name}]")
         page.js("arguments[0].click()", button)
         path = tmp_path / f"{name}.csv"
-        WebDriverWait(page.driver, 30, 0.05).until(lambda _, path=path: path.exists())
+        WebDriverWait(page.driver, 90, 0.05).until(lambda _, path=path: path.exists())
         frame = getattr(report, name)
         found = pd.read_csv(StringIO(path.read_text(encoding="utf-8")), keep_default_na=False)
         assert list(found.columns) == list(frame.columns)

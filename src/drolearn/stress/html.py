@@ -17,7 +17,7 @@ from typing import Any
 
 from drolearn.stress.palette import COLOURS, DARK_COLOURS
 from drolearn.stress.sections import headlines, sections
-from drolearn.stress.text import group_name
+from drolearn.stress.text import confidence, group_name
 
 __all__ = ["page"]
 
@@ -32,6 +32,7 @@ def page(report: Any, tables: tuple[str, ...], title: str) -> str:
     return environment.from_string(_file("template.html")).render(
         title=title,
         report=report,
+        level=confidence(report.level),
         models=list(dict.fromkeys(report.curve["model"])),
         headlines=headlines(report),
         sections=sections(report),

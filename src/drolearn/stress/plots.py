@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from drolearn.stress.palette import COLOURS
-from drolearn.stress.text import group_name, percent
+from drolearn.stress.text import confidence, group_name, percent
 
 __all__ = ["plot_curve", "plot_groups"]
 
@@ -63,7 +63,7 @@ def plot_curve(report: Any, table: Any, ax: Any) -> Any:
     if used or table["model"].nunique() > 1:
         ax.legend(edgecolor="none")
     ax.set_title(
-        f"Worst case in {table['divergence'].iloc[0]} balls, {report.level:.0%} intervals",
+        f"Worst case in {table['divergence'].iloc[0]} balls, {confidence(report.level)} intervals",
         fontsize="medium", loc="left",
     )  # fmt: skip
     return ax
@@ -121,7 +121,7 @@ def plot_groups(report: Any, table: Any, ax: Any) -> Any:
     left = len(table[table["model"] == models[0]]) - len(names)
     more = f", {left} more groups not shown" if left else ""
     ax.set_title(
-        f"Groups with {report.level:.0%} intervals, dotted: mean{more}",
+        f"Groups with {confidence(report.level)} intervals, dotted: mean{more}",
         fontsize="medium",
         loc="left",
     )

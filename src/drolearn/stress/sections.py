@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from drolearn.stress.text import group_name, interval, number, percent
+from drolearn.stress.text import confidence, group_name, interval, number, percent
 
 __all__ = [
     "SECTIONS",
@@ -144,7 +144,7 @@ def curve_section(report: Any) -> Section | None:
         Column("Every subset of", numbers=False, names_row=True),
         Column("Radius ρ"),
         Column(f"Worst-case {what}"),
-        Column(f"{report.level:.0%} interval"),
+        Column(f"{confidence(report.level)} interval"),
         Column("Wrong labels"),
         Column("Effective rows"),
         Column("Note", numbers=False),
@@ -162,7 +162,7 @@ def curve_section(report: Any) -> Section | None:
         [
             "Each point is the largest mean loss over all reweightings of the rows within a ball "
             "of radius ρ. The larger ρ, the larger the shift that is allowed. The band is the "
-            f"confidence interval at {report.level:.0%} for each point.",
+            f"confidence interval at {confidence(report.level)} for each point.",
         ],
         f"The worst-case {what} at some radii",
         columns,
@@ -183,7 +183,7 @@ def groups_section(report: Any) -> Section | None:
         Column("Group", numbers=False, names_row=True),
         Column("Rows"),
         Column("Loss"),
-        Column(f"{report.level:.0%} interval"),
+        Column(f"{confidence(report.level)} interval"),
         Column("Wrong labels"),
         Column("Share now"),
         Column("Share in the worst case"),
@@ -387,5 +387,7 @@ def _worst(row: Any, level: float) -> Figure:
         label = f"worst case at {_size(row)}"
     ends = interval(row.low, row.high)
     return Figure(
-        number(row.loss), label, "no interval" if ends == "–" else f"{level:.0%} interval {ends}"
+        number(row.loss),
+        label,
+        "no interval" if ends == "–" else f"{confidence(level)} interval {ends}",
     )

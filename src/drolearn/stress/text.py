@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["group_name", "interval", "number", "percent"]
+__all__ = ["confidence", "group_name", "interval", "number", "percent"]
+
+
+def confidence(level: float) -> str:
+    """A confidence level in percent, not rounded to 100%."""
+    return f"{100.0 * level:.4g}%"
 
 
 def group_name(name: Any) -> str:

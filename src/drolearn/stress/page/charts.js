@@ -65,7 +65,10 @@ function curve(rows, models, shown) {
   const y = { field: "loss", type: "quantitative", scale: { zero: false }, title: null };
   const color = colour(models, shown);
   const chosen = { filter: "datum.at === at" };
-  const band = { mark: { type: "area", opacity: 0.16, aria: false }, encoding: { x, y: { ...y, field: "low" }, y2: { field: "high" }, color } };
+  const band = {
+    mark: { type: "area", opacity: 0.16, aria: false },
+    encoding: { x, y: { ...y, field: "low" }, y2: { field: "high" }, color },
+  };
   return {
     config, width: "container", height: 320,
     params: [{ name: "at", value: 0 }],
@@ -73,8 +76,16 @@ function curve(rows, models, shown) {
     layer: [
       ...(values.some((row) => row.low !== null && row.high !== null) ? [band] : []),
       { mark: { type: "line", strokeWidth: 2.2, aria: false }, encoding: { x, y, color, strokeDash: dash(models, shown) } },
-      { transform: [chosen, { aggregate: [{ op: "min", field: "x", as: "x" }] }], mark: { type: "rule", color: SOFT, strokeDash: [3, 3], aria: false }, encoding: { x } },
-      { transform: [chosen], mark: { type: "point", filled: true, size: 70, opacity: 1, aria: false }, encoding: { x, y, color } },
+      {
+        transform: [chosen, { aggregate: [{ op: "min", field: "x", as: "x" }] }],
+        mark: { type: "rule", color: SOFT, strokeDash: [3, 3], aria: false },
+        encoding: { x },
+      },
+      {
+        transform: [chosen],
+        mark: { type: "point", filled: true, size: 70, opacity: 1, aria: false },
+        encoding: { x, y, color },
+      },
     ],
   };
 }
@@ -104,7 +115,10 @@ function groups(rows, models, shown, what) {
     data: { values },
     encoding: { y, yOffset, color },
     layer: [
-      { mark: { type: "rule", strokeWidth: 2, opacity: 0.55, aria: false }, encoding: { x: { ...x, field: "low" }, x2: { field: "high" } } },
+      {
+        mark: { type: "rule", strokeWidth: 2, opacity: 0.55, aria: false },
+        encoding: { x: { ...x, field: "low" }, x2: { field: "high" } },
+      },
       { mark: { type: "point", filled: true, size: 60, opacity: 1, aria: false }, encoding: { x, tooltip } },
     ],
   };

@@ -40,7 +40,8 @@ function balls_of(choice) {
 
 /** "Radius ρ = 1: every subset with at least 50% of the rows." */
 function size(row) {
-  if (row.rho === null) return !row.share ? "All weight is on the largest loss." : `The mean of the worst ${percent(row.share)} of the rows.`;
+  if (!row.share && row.rho === null) return "All weight is on the largest loss.";
+  if (row.rho === null) return `The mean of the worst ${percent(row.share)} of the rows.`;
   const ball = `Radius ρ = ${number(row.rho)}`;
   if (row.rho === 0) return `${ball}: no shift, the mean of all rows.`;
   return row.share === null ? `${ball}.` : `${ball}: the ball holds every subset with at least ${percent(row.share)} of the rows.`;
@@ -56,8 +57,9 @@ function change(row, divergence) {
 function reading(row) {
   const error = row.error === null ? "" : `, ${percent(row.error)} wrong labels`;
   // Ends that are not finite are null.
+  const low = row.low === null ? "−∞" : number(row.low), high = row.high === null ? "∞" : number(row.high);
   const ends = row.low === null && row.high === null ? "no interval"
-    : `${Math.round(100 * level)}% interval ${row.low === null ? "−∞" : number(row.low)} to ${row.high === null ? "∞" : number(row.high)}`;
+    : `${Number((100 * level).toPrecision(4))}% interval ${low} to ${high}`;
   return `${row.model}: ${number(row.loss)} (${ends})${error}`;
 }
 
@@ -108,7 +110,11 @@ async function draw() {
   const choice = chosen(), { loss, shown } = choice;
   const what = `${regret ? "regret" : "loss"} (${loss})`;
   for (const each of every(".what")) each.textContent = what;
-  for (const [id, make, rows] of [["chart-curve", charts.curve, balls.flat()], ["chart-groups", charts.groups, groups.filter((row) => matches(row, choice))]]) {
+  const drawn = [
+    ["chart-curve", charts.curve, balls.flat()],
+    ["chart-groups", charts.groups, groups.filter((row) => matches(row, choice))],
+  ];
+  for (const [id, make, rows] of drawn) {
     const element = byId(id);
     if (!element) continue;
     const spec = shown.length ? make(rows, models, shown, what) : null;
