@@ -33,7 +33,8 @@ cp = pytest.importorskip("cvxpy")
 
 DIVERGENCES = [
     ChiSquare(), KL(), ReverseKL(), Hellinger(), JensenShannon(), TotalVariation(), CVaR(0.2),
-    CressieRead(-1.0), CressieRead(0.5), CressieRead(1.5), CressieRead(3.0), CUSTOM_BENT,
+    CressieRead(-1.0), CressieRead(0.5), CressieRead(0.7), CressieRead(1.5), CressieRead(3.0),
+    CressieRead(6.0), CressieRead(8.0), CressieRead(12.0), CUSTOM_BENT,
 ]  # fmt: skip
 
 

@@ -9,7 +9,16 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from drolearn import KL, ChiSquare, CressieRead, CVaR, Divergence, ReverseKL, worst_case
+from drolearn import (
+    KL,
+    ChiSquare,
+    CressieRead,
+    CVaR,
+    Divergence,
+    ReverseKL,
+    _core,
+    worst_case,
+)
 from drolearn.divergence import as_divergence
 from tests.examples import ALL, BALLS, CUSTOM_BENT, CUSTOM_BURG, CUSTOM_KL, kl, name, radius_of
 
@@ -74,6 +83,51 @@ def test_cressie_read_two_is_half_of_chi_square():
             one, other = worst_case(z, rho, CressieRead(2)), worst_case(z, 2.0 * rho, ChiSquare())
             np.testing.assert_allclose(one.weights, other.weights, rtol=1e-8, atol=1e-15)
             assert one.value == pytest.approx(other.value, rel=1e-13)
+
+
+def power_weights(z, rho, k):
+    """Worst-case weights of a Cressie-Read ball by bisection, from the definitions alone.
+
+    They are proportional to a power of the distance c + d (k > 1) or c − d (k < 1), where d is the
+    loss minus the largest loss, and their divergence falls as c grows.
+    """
+    d = z - z.max()
+
+    def weights(c):
+        distance = np.maximum(c + d, 0.0) if k > 1.0 else c - d
+        # divided by the largest one: powers of small distances overflow
+        ratio = distance / (distance.max() if k > 1.0 else distance.min())
+        s = np.where(ratio > 0.0, ratio, 0.0) ** (1.0 / (k - 1.0))
+        return s / s.sum()
+
+    def divergence(c):
+        return (np.mean((z.size * weights(c)) ** k) - 1.0) / (k * (k - 1.0))
+
+    low, high = 1e-100, 1e10
+    for _ in range(200):
+        middle = math.sqrt(low) * math.sqrt(high)
+        low, high = (middle, high) if divergence(middle) > rho else (low, middle)
+    return weights(high)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 1.0])
+@pytest.mark.parametrize("k", [-8.0, -3.0, -1.0, 0.3, 0.7, 0.8, 1.3, 4.0, 6.0, 8.0, 12.0, 30.0])
+def test_cressie_read_powers(k, rho):
+    """A few sweeps for every power: none needs a bisection inside a bisection."""
+    z = np.random.default_rng(0).exponential(size=10_000)
+    divergence, weights = CressieRead(k), np.empty(z.size)
+    answer = _core.solve(divergence.core, rho, z, None, weights)
+    status, value, achieved, _, _, gap, sweeps = answer
+    assert status == _core.OK
+    assert sweeps <= 80
+    assert achieved == pytest.approx(rho, rel=1e-9)
+    assert divergence.between(weights, np.full(z.size, 1e-4)) == pytest.approx(rho, rel=1e-9)
+    # Other weights in the ball have no larger mean.  For k = 30, the weight of one loss can jump
+    # where c changes in its last bit, and the bisection then ends inside the ball.
+    found = float(power_weights(z, rho, k) @ z)
+    assert found - 1e-12 * abs(found) <= value + gap
+    assert gap <= 1e-8
+    assert k == 30.0 or value == pytest.approx(found, rel=1e-9)
 
 
 def test_custom_equals_built_in():

@@ -5,6 +5,8 @@
 // method does not converge, nested bisection in β and x is used.
 #pragma once
 
+#include <utility>
+
 #include "divergence.hpp"
 #include "search.hpp"
 
@@ -12,35 +14,51 @@ namespace drolearn::TARGET {
 
 // -- sums and weights of one chunk -----------------------------------------------------------
 
+// Losses per inner loop: their numbers stay in the first-level cache.
+inline constexpr size_t curve_block = 256;
+
 // E s, E s d, E φ(s), and E s' yʲ for j = 0, 1, 2, with y = x for powers (`advance_power`), where
 // it keeps its digits when s' is large, and y = d for others. Also writes the weights, which costs
 // little compared with computing s; those of the last sweep are the result.
+//
+// The logarithm and the exponential of a loss wait for each other. In separate loops, the processor
+// computes those of several losses at once.
 template <class Phi, class Weights>
 PER_CHUNK CurveSums curve_sums(Phi phi, Chunk<Weights> chunk, const Ball& ball,
                                const Search& search, double* out) {
     const Frame frame = ball.frame;
     const double x_top = search.curve.x, beta = search.curve.beta, unit = frame.unit;
     const bool power = ball.divergence.origin != 0.0;
-    const double* z = chunk.z;
-    const auto b = chunk.b;
-    const size_t n = chunk.n;
-    double total = 0, first = 0, divergence = 0, rise0 = 0, rise1 = 0, rise2 = 0;
+    double first_half[curve_block];
+    CurveSums sums;
+    for (size_t start = 0; start < chunk.n; start += curve_block) {
+        const double* z = chunk.z + start;
+        const auto b = chunk.b + start;
+        double* p = out + start;
+        const size_t n = std::min(curve_block, chunk.n - start);
+#pragma omp simd
+        for (size_t i = 0; i < n; ++i) {
+            first_half[i] = phi.half(x_top + beta * frame.depth_of<Weights>(z[i]));
+        }
+        double total = 0, first = 0, divergence = 0, rise0 = 0, rise1 = 0, rise2 = 0;
 #pragma omp simd reduction(+ : total, first, divergence, rise0, rise1, rise2)
-    for (size_t i = 0; i < n; ++i) {
-        const double d = frame.depth_of<Weights>(z[i]);
-        const double x = x_top + beta * d;
-        const double y = select(power, x, d);
-        const CurvePoint at = phi.at(x);
-        const double s = b[i] * at.s, ds = b[i] * at.ds;
-        out[i] = s * unit;
-        total += s;
-        first += s * d;
-        divergence += b[i] * at.phi;
-        rise0 += ds;
-        rise1 += ds * y;
-        rise2 += ds * y * y;
+        for (size_t i = 0; i < n; ++i) {
+            const double d = frame.depth_of<Weights>(z[i]);
+            const double x = x_top + beta * d;
+            const double y = select(power, x, d);
+            const CurvePoint at = phi.at(x, first_half[i]);
+            const double s = b[i] * at.s, ds = b[i] * at.ds;
+            p[i] = s * unit;
+            total += s;
+            first += s * d;
+            divergence += b[i] * at.phi;
+            rise0 += ds;
+            rise1 += ds * y;
+            rise2 += ds * y * y;
+        }
+        sums.join({total, first, divergence, rise0, rise1, rise2});
     }
-    return {total, first, divergence, rise0, rise1, rise2};
+    return sums;
 }
 
 // Writes p = w Σⱼ cⱼ s(xⱼ + βⱼ d) / norm over the points j of a mixture.
@@ -57,7 +75,9 @@ PER_CHUNK WriteSums write_mixture(Phi phi, Chunk<Weights> chunk, const Ball& bal
         const double d = frame.depth_of<Weights>(z[i]);
         double s = 0.0;
         for (const MixturePoint& point : search.curve.mixture) {
-            if (point.share > 0.0) s += point.share * phi.at(point.x + point.beta * d).s;
+            if (!(point.share > 0.0)) continue;
+            const double x = point.x + point.beta * d;
+            s += point.share * phi.at(x, phi.half(x)).s;
         }
         s /= search.norm;
         const double p = w * s;
@@ -110,7 +130,8 @@ inline void start_newton(const Ball& ball, CurveState& state, double lam) {
     const double sign = origin > 0.0 ? -1.0 : 1.0;
     double c = sign * (-lam - origin / state.beta);
     // Not defined: choose c such that the largest loss gets about a quarter of the mass.
-    if (!(c > 0.0)) c = 4.0 * ball.frame.peak / state.beta;
+    const double quarter = slope_of(ball.divergence, std::max(0.25 / ball.frame.peak, 1.0));
+    if (!(c > 0.0)) c = std::max(std::fabs(quarter), 1.0 / huge) / state.beta;
     state.x = sign * state.beta * c;
 }
 
@@ -196,6 +217,17 @@ inline void advance_newton(const Ball& ball, Search& search) {
     state.x = x + move;
 }
 
+// Sets the mixture of the feasible and the infeasible point.
+inline void set_mixture(CurveState& state, double share) {
+    state.share = share;
+    for (int side = 0; side < 2; ++side) {
+        const BalancedPoint& point = side == 0 ? state.feasible : state.infeasible;
+        const double part = (side == 0 ? 1.0 - share : share) / point.total;
+        state.mixture[2 * side] = {part * (1.0 - point.share), point.beta, point.x_low};
+        state.mixture[2 * side + 1] = {part * point.share, point.beta, point.x_high};
+    }
+}
+
 // Ends the search with a mixture of the feasible and the infeasible point such that D ≤ ρ, or
 // with one of the two points.
 inline void mix(const Ball& ball, Search& search, bool infeasible, bool both) {
@@ -203,21 +235,33 @@ inline void mix(const Ball& ball, Search& search, bool infeasible, bool both) {
     const BalancedPoint& current = infeasible ? state.infeasible : state.feasible;
     double share = infeasible ? 1.0 : 0.0;
     state.dual = current.dual;
+    state.below = infinity;
     if (both) {
         const double below = state.feasible.divergence, above = state.infeasible.divergence;
         share = (ball.rho - below) / (above - below);
         state.dual = std::min(state.feasible.dual, state.infeasible.dual);
+        state.below = below;
     }
     state.beta = current.beta;
     state.x = current.x_low;
-    for (int side = 0; side < 2; ++side) {
-        const BalancedPoint& point = side == 0 ? state.feasible : state.infeasible;
-        const double part = side == 0 ? 1.0 - share : share;
-        state.mixture[2 * side] = {part * (1.0 - point.share), point.beta, point.x_low};
-        state.mixture[2 * side + 1] = {part * point.share, point.beta, point.x_high};
-    }
+    set_mixture(state, share);
     state.mixed = true;
     search.phase = Phase::write;
+}
+
+// D is convex in the share of the infeasible point, so that of a mixture is below ρ. Interpolates
+// again, between this mixture and the infeasible point; false if D = ρ or there is no progress.
+inline bool correct_share(const Ball& ball, Search& search) {
+    CurveState& state = search.curve;
+    const double divergence = search.sums.write.divergence;
+    const bool progress = state.below < divergence && divergence < ball.rho;
+    if (!state.mixed || !progress || close_enough(divergence, ball.rho)) return false;
+    const double above = state.infeasible.divergence;
+    state.below = divergence;
+    set_mixture(state,
+                state.share + (1.0 - state.share) * (ball.rho - divergence) / (above - divergence));
+    search.phase = Phase::write;
+    return true;
 }
 
 // One step of nested bisection: in β, and for each β in x.
@@ -267,8 +311,8 @@ inline void advance_bisection(const Ball& ball, Search& search) {
     const double dual =
         std::min(lagrangian(ball, beta, x_low, low), lagrangian(ball, beta, x_high, high));
     const bool infeasible = !(divergence <= rho);
-    (infeasible ? state.infeasible : state.feasible) = {beta,  x_low,      x_high,
-                                                        share, divergence, dual};
+    (infeasible ? state.infeasible : state.feasible) = {beta,       x_low, x_high, share,
+                                                        divergence, dual,  1.0};
     (infeasible ? state.bracket.high : state.bracket.low) = beta;
     const bool closed = state.bracket.closed() && state.bracket.high - state.bracket.low <=
                                                       2.0 * epsilon * state.bracket.high;
@@ -282,7 +326,37 @@ inline void advance_bisection(const Ball& ball, Search& search) {
     state.x = state.x_low;
 }
 
-// One step of Newton's method on (log c, log β), where x = β d ± β c.
+// E s, and D at E s = 1 with its derivative in log c, as far as one sweep tells.
+//
+// Multiplying β and x by e^to_one, at fixed c, leads to E s = 1.
+struct Balanced {
+    double to_one, divergence, slope;
+    bool sure;  // whether D − ρ has the sign of `divergence` − ρ
+};
+
+// For powers all of this is exact; for others, it is so to first order in log E s.
+inline Balanced balance(const Ball& ball, const CurveSums& sums, double x) {
+    const double unit = ball.frame.unit, total = sums.total * unit, off = std::fabs(1.0 - total);
+    const double a0 = sums.rise0 * unit, a1 = sums.rise1 * unit, a2 = sums.rise2 * unit;
+    // d E s/d log β = E s'x and dD/d log β = E t s'x at fixed c.
+    Balanced at;
+    at.to_one = std::clamp(-std::log(total) * total / a1, -300.0, 300.0);
+    at.slope = x * (a1 - a2 * a0 / a1) * std::exp(at.to_one) / total;
+    const double divergence = sums.divergence * unit;
+    at.sure = visit(ball.divergence, [&](const auto& phi) {
+        if constexpr (requires { phi.divided(divergence, total); }) {
+            at.divergence = phi.divided(divergence, total);
+            return true;
+        } else {
+            at.divergence = divergence + (ball.divergence.origin * a1 + a2) * at.to_one;
+            return off <= 1e-6 && off * off <= 0.01 * std::fabs(at.divergence - ball.rho);
+        }
+    });
+    at.sure &= std::isfinite(at.divergence);
+    return at;
+}
+
+// One step of Newton's method on log c, where x = β d ± β c.
 //
 // For these φ, s is a power of x or close to one, with a pole or a zero at the distance c from the
 // largest loss. Multiplying β by a factor at fixed c multiplies s by a factor, so E s = 1 takes one
@@ -293,7 +367,6 @@ inline void advance_power(const Ball& ball, Search& search) {
     const CurveSums& sums = search.sums.curve;
     const double beta = state.beta, x = state.x, unit = ball.frame.unit, rho = ball.rho;
     const CurveEnd here{sums.total * unit, sums.first * unit, sums.divergence * unit};
-    const double a0 = sums.rise0 * unit, a1 = sums.rise1 * unit, a2 = sums.rise2 * unit;
     const double c = std::fabs(x) / beta;
     const double off = std::fabs(1.0 - here.total);
     if (off <= 2e-13) {
@@ -307,41 +380,48 @@ inline void advance_power(const Ball& ball, Search& search) {
         start_bisection(ball, state);
         return;
     }
-    // d E s / d log β = E s'x and dD / d log β = E t s'x at fixed c.
-    const double to_one = std::clamp(-std::log(here.total) * here.total / a1, -5.0, 5.0);
-    const double at_one = here.divergence + (ball.divergence.origin * a1 + a2) * to_one;
-    if (!(off < 0.2 && 0.0 < at_one && at_one < infinity)) {  // first solve E s = 1 at this c
-        state.beta = std::min(beta * std::exp(to_one), huge);
+    const Balanced at = balance(ball, sums, x);
+    if (!at.sure && !(off < 0.2 && 0.0 < at.divergence && at.divergence < infinity)) {
+        // First solve E s = 1 at this c.
+        state.beta = std::min(beta * std::exp(std::clamp(at.to_one, -5.0, 5.0)), huge);
         state.x = std::copysign(c * state.beta, x);
         return;
     }
-    if (off <= 1e-9 && std::fabs(at_one - rho) <= 1e-12 * rho) {
+    const bool stuck = off > 0.25 * std::exchange(state.residual, off);
+    if (stuck && off <= 1e-9 && std::fabs(at.divergence - rho) <= 1e-12 * rho) {
         // The losses have too few digits to reach E s = 1: divide by E s instead.
         state.mixture[0] = {1.0, beta, x};
+        state.below = infinity;  // one point only
         search.norm = here.total;
         state.dual = lagrangian(ball, beta, x, here);
         state.mixed = true;
         search.phase = Phase::write;
         return;
     }
-    if (off <= 1e-6 && off * off <= 0.01 * std::fabs(at_one - rho)) {  // the sign is certain
-        const bool infeasible = !(at_one < rho);
+    const double factor = std::exp(at.to_one);
+    if (at.sure) {
+        const bool infeasible = !(at.divergence < rho);
         (infeasible ? state.bracket.low : state.bracket.high) = c;
-        (infeasible ? state.infeasible : state.feasible) = {
-            beta, x, x, 0.0, at_one, lagrangian(ball, beta, x, here)};
+        const CurveEnd balanced{1.0, here.first / here.total, at.divergence};
+        const double dual = lagrangian(ball, beta * factor, x * factor, balanced);
+        (infeasible ? state.infeasible : state.feasible) = {beta,          x,    x,         0.0,
+                                                            at.divergence, dual, here.total};
         const double width = state.bracket.high - state.bracket.low;
         if (width < 0.0) {  // rounding can swap the ends
             state.bracket = {};
         } else if (0.0 < width && width <= 4.0 * epsilon * state.bracket.low) {
             // For large k, changing the last bit of c moves D from below to above ρ: mix both.
             mix(ball, search, infeasible, true);
+            state.beta = beta * factor;
+            state.x = x * factor;
             return;
         }
     }
-    const double follow = -x * a0 / a1;  // d log β / d log c along E s = 1
-    const double step = divergence_step(ball, at_one, x * (a1 - a2 * a0 / a1));
+    const double a0 = sums.rise0, a1 = sums.rise1;
+    const double step = divergence_step(ball, at.divergence, at.slope);
     const double next = std::max(next_value(search, state.bracket, c, step), 1.0 / huge);
-    state.beta = std::min(beta * std::exp(to_one + follow * std::log(next / c)), huge);
+    // E s = 1 continues along d log β/d log c = −x a₀/a₁.
+    state.beta = std::min(beta * factor * std::exp(-x * a0 / a1 * std::log(next / c)), huge);
     state.x = std::copysign(next * state.beta, x);
 }
 

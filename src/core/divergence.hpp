@@ -6,14 +6,19 @@
 // Divergences that curve.hpp solves also have
 //
 //     slope(s)               x = φ'(s) − origin
-//     at(x)                  s, ds/dt and φ(s) at t = origin + x
+//     half(x)                the first half of `at`: a number from which s is easily computed
+//     at(x, half)            s, ds/dt and φ(s) at t = origin + x
 //
 // Divergences that refine.hpp handles have
 //
 //     near_one(t, x)         s, s − 1, ds/dt and φ(s) at t = φ'(s) = origin + x; s − 1 and φ(s)
 //                            keep their relative precision where s is next to 1
 //
-// `at` and `near_one` have no branches, so loops over them vectorise.
+// Those whose s is a power of x have
+//
+//     divided(D, total)      E φ(s/total) for D = E φ(s) and total = E s
+//
+// `half`, `at` and `near_one` have no branches, so loops over them vectorise.
 #pragma once
 
 #include <cmath>
@@ -124,9 +129,13 @@ struct ReverseKL {
     double phi(double s) const { return s - 1.0 - std::log(s); }
     double inverse_curvature(double s) const { return s * s; }
     double slope(double s) const { return -1.0 / s; }
-    PER_NUMBER CurvePoint at(double x) const {
+    double divided(double divergence, double total) const {
+        return divergence - (total - 1.0) + std::log(total);
+    }
+    PER_NUMBER double half(double x) const { return fast_log(-x); }  // −log s
+    PER_NUMBER CurvePoint at(double x, double log) const {
         const double s = -1.0 / x;
-        return {s, s * s, s - 1.0 + fast_log(-x)};
+        return {s, s * s, s - 1.0 + log};
     }
     PER_NUMBER NearPoint near_one(double t, double x) const {
         const double s = 1.0 / select(t < 0.5, 1.0 - t, -x), excess = t * s;
@@ -143,8 +152,11 @@ struct Hellinger {
     }
     double inverse_curvature(double s) const { return 4.0 * s * std::sqrt(s); }
     double slope(double s) const { return -0.5 / std::sqrt(s); }
-    PER_NUMBER CurvePoint at(double x) const {
-        const double q = -0.5 / x;
+    double divided(double divergence, double total) const {
+        return 1.0 - (0.5 * (1.0 + total) - divergence) / std::sqrt(total);  // 1 − E √s / √total
+    }
+    PER_NUMBER double half(double x) const { return -0.5 / x; }  // √s
+    PER_NUMBER CurvePoint at(double, double q) const {
         return {q * q, 4.0 * q * q * q, 0.5 * (q - 1.0) * (q - 1.0)};
     }
     PER_NUMBER NearPoint near_one(double t, double x) const {
@@ -163,9 +175,11 @@ struct JensenShannon {
     }
     double inverse_curvature(double s) const { return 2.0 * s * (1.0 + s); }
     double slope(double s) const { return -0.5 * std::log1p(1.0 / s); }
-    PER_NUMBER CurvePoint at(double x) const {
+    PER_NUMBER double half(double x) const {  // s
         const ExpParts e = exp_parts(2.0 * x);
-        const double s = (e.scale + e.scale * e.expm1) / -(e.scale * e.expm1 + (e.scale - 1.0));
+        return (e.scale + e.scale * e.expm1) / -(e.scale * e.expm1 + (e.scale - 1.0));
+    }
+    PER_NUMBER CurvePoint at(double x, double s) const {
         // φ = s t − ½ log((1 + s)/2), as log(2s/(1 + s)) = 2t
         return {s, 2.0 * s * (1.0 + s), s * (origin + x) - 0.5 * fast_log(0.5 + 0.5 * s)};
     }
@@ -183,7 +197,7 @@ struct JensenShannon {
 
 // φ = (sᵏ − k s + k − 1)/(k (k − 1)), φ' = (s^(k−1) − 1)/(k − 1).
 //
-// For |k − 1| < ½ the origin is zero and s^(k−1) = 1 + (k − 1) x. For other k the origin is the t
+// For |k − 1| < ⅛ the origin is zero and s^(k−1) = 1 + (k − 1) x. For other k the origin is the t
 // at which s is infinite or zero, and s^(k−1) = (k − 1) x. The formula of φ for k ≤ ½ is exact next
 // to k = 0, that for k > ½ is exact next to k = 1.
 enum class Powers { next_to_one, above_half, up_to_half };
@@ -206,26 +220,35 @@ struct CressieRead {
         if (origin == 0.0) return std::expm1((k - 1.0) * std::log(s)) / (k - 1.0);
         return std::pow(s, k - 1.0) / (k - 1.0);
     }
-    PER_NUMBER CurvePoint at(double x) const {
+    double divided(double divergence, double total) const {
+        // E sᵏ = 1 + k (total − 1 + (k − 1) D)
+        const double power = std::log1p(k * (total - 1.0 + (k - 1.0) * divergence));
+        return std::expm1(power - k * std::log(total)) / (k * (k - 1.0));
+    }
+    // log s where s > 0, else −∞
+    PER_NUMBER double half(double x) const {
         const double step = (k - 1.0) * x;
         const double base = powers == Powers::next_to_one ? 1.0 + step : step;
         const bool positive = base > 1e-300;
         const double safe = select(positive, base, 1.0);
         double log = fast_log(safe);
-        if (powers == Powers::next_to_one) {  // corrects the rounding of 1 + step
-            const double rounded = safe - 1.0;
-            log *= select(rounded != 0.0, step / rounded, 1.0);
-        }
+        // corrects the rounding of 1 + step
+        if (powers == Powers::next_to_one) log += (step - (safe - 1.0)) / safe;
         log *= per_power;
-        const double s = fast_exp(select(log > 709.0, 709.0, log));
+        return select(positive, select(log > 709.0, 709.0, log), -infinity);
+    }
+    PER_NUMBER CurvePoint at(double x, double log) const {
+        const double s = fast_exp(log);
+        const double step = (k - 1.0) * x;
+        const double base = powers == Powers::next_to_one ? 1.0 + step : step;
+        const bool positive = base > 1e-300;
         double value;
         if (powers == Powers::up_to_half) {
             value = (fast_expm1(k * log) * per_k - (s - 1.0)) * per_power;
         } else {
             value = (1.0 - s + s * (origin + x)) * per_k;
         }
-        return {select(positive, s, 0.0), select(positive, s / safe, 0.0),
-                select(positive, value, phi_zero)};
+        return {s, select(positive, s / base, 0.0), select(positive, value, phi_zero)};
     }
     PER_NUMBER NearPoint near_one(double t, double x) const {
         const double step = (k - 1.0) * t;

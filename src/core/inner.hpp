@@ -103,7 +103,7 @@ WriteSums write_chunk(Chunk<Weights> chunk, const Ball& ball, const Search& sear
         case Family::cvar: return write_quantile(chunk, ball, search, out);
         default:
             return visit(ball.divergence, [&](const auto& phi) -> WriteSums {
-                if constexpr (requires { phi.at(0.0); }) {
+                if constexpr (requires { phi.half(0.0); }) {
                     return write_mixture(phi, chunk, ball, search, out);
                 } else {
                     return {};  // custom divergences: see `sweep`
@@ -135,7 +135,7 @@ Sums sweep_chunk(Chunk<Weights> chunk, const Ball& ball, const Search& search, d
         sums.pivot = pivot_sums(chunk, ball.frame, search.quantile.pivot);
     } else {
         visit(divergence, [&](const auto& phi) {
-            if constexpr (requires { phi.at(0.0); }) {
+            if constexpr (requires { phi.half(0.0); }) {
                 sums.curve = curve_sums(phi, chunk, ball, search, out);
             }
         });
@@ -223,6 +223,7 @@ inline void check_weights(const Ball& ball, Search& search) {
             return;
         }
     }
+    if (ball.divergence.is_curve() && correct_share(ball, search)) return;
     if (std::fabs(sums.mass - 1.0) > 2e-13) {
         // The norm has lost digits because the losses differ only in their last digits.
         search.norm *= sums.mass;
@@ -412,22 +413,60 @@ inline Answer solve_from(const Divergence& divergence, double rho, const Losses&
     return conclude(ball, search);
 }
 
+// Some of the losses, with weights that make them represent all.
+struct Sample {
+    std::vector<double> z, b;
+
+    void add(double loss, double weight) {
+        z.push_back(loss);
+        b.push_back(weight);
+    }
+    Losses losses() const { return {z.data(), b.data(), z.size()}; }
+};
+
+// Every stride-th loss. If φ has a finite slope at infinity, the upper tail is complete: the
+// largest losses then get weights far above their shares, and a subsample alone would be a bad
+// first guess.
+inline Sample draw_sample(const Divergence& divergence, const Losses& losses, size_t stride) {
+    const auto weight = [&](size_t i) { return losses.b ? losses.b[i] : 1.0; };
+    Sample sample;
+    double cutoff = infinity;
+    const size_t size = (losses.n + stride - 1) / stride;
+    if (divergence.is_curve() && divergence.origin > 0.0) {
+        std::vector<double> z(size);
+        for (size_t i = 0; i < size; ++i) z[i] = losses.z[i * stride];
+        const auto tail = z.end() - static_cast<ptrdiff_t>(size / 256);
+        std::nth_element(z.begin(), tail, z.end());
+        cutoff = *tail;
+        for (size_t i = 0; i < losses.n && sample.z.size() <= size; ++i) {
+            if (losses.z[i] > cutoff) sample.add(losses.z[i], weight(i));
+        }
+        if (sample.z.size() > size) {  // the subsample is nothing like the losses
+            sample = {};
+            cutoff = infinity;
+        }
+    }
+    for (size_t i = 0; i < losses.n; i += stride) {
+        if (!(losses.z[i] > cutoff))
+            sample.add(losses.z[i], weight(i) * static_cast<double>(stride));
+    }
+    return sample;
+}
+
 // Writes the worst-case weights of the losses to `out`.
 //
-// Many losses are solved in two stages: first a regular subsample, whose multipliers are within
-// about one percent of the solution, then all losses starting from these.
+// Many losses are solved in two stages: first a sample, whose multipliers are within about one
+// percent of the solution, then all losses starting from these.
 inline Answer solve(const Divergence& divergence, double rho, const Losses& losses, double* out,
                     Workers& workers) {
     if (rho < smallest_radius) rho = 0.0;
     const size_t stride = sample_stride(divergence, losses.n);
     Multipliers guess;
     if (stride > 0) {
-        const size_t size = (losses.n + stride - 1) / stride;
-        std::vector<double> z(size), b(losses.b ? size : 0), weights(size);
-        for (size_t i = 0; i < size; ++i) z[i] = losses.z[i * stride];
-        for (size_t i = 0; i < b.size(); ++i) b[i] = losses.b[i * stride];
-        const Losses sample{z.data(), losses.b ? b.data() : nullptr, size};
-        const Answer answer = solve_from(divergence, rho, sample, guess, weights.data(), workers);
+        const Sample sample = draw_sample(divergence, losses, stride);
+        std::vector<double> weights(sample.z.size());
+        const Answer answer =
+            solve_from(divergence, rho, sample.losses(), guess, weights.data(), workers);
         const bool stop = answer.status == Status::interrupted ||
                           answer.status == Status::callback_failed ||
                           answer.status == Status::not_finite;

@@ -128,9 +128,10 @@ struct CurveEnd {
     double total, first, divergence;
 };
 
-// A mixture of two x that has E s = 1 at this β; `share` is the weight of x_high.
+// A mixture of two x at this β; `share` is the weight of x_high. It has E s = `total`: divided by
+// that, the mixture has E s = 1 and the divergence and the dual value that are given here.
 struct BalancedPoint {
-    double beta, x_low, x_high, share, divergence, dual;
+    double beta, x_low, x_high, share, divergence, dual, total;
 };
 
 // One point of a mixture, and its weight.
@@ -143,12 +144,14 @@ struct CurveState {
     Bracket bracket;       // of β; of c = |x|/β in `advance_power`
     double x_low, x_high;  // bracket of x
     CurveMode mode;
-    double residual;  // previous |E s − 1|
+    double residual = infinity;  // previous |E s − 1|
     CurveEnd low_end, high_end;
     BalancedPoint feasible, infeasible;  // the points nearest to D = ρ on both sides
     MixturePoint mixture[4];
-    bool mixed;   // whether the weights are those of the mixture
-    double dual;  // the dual value of the mixture
+    bool mixed;    // whether the weights are those of the mixture
+    double share;  // the weight of the infeasible point in the mixture
+    double below;  // D of the mixture before, infinite if there is one point only
+    double dual;   // the dual value of the mixture
 };
 
 // t = β (d − shift) + ν = origin + x_top + β d, see refine.hpp.

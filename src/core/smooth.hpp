@@ -170,10 +170,10 @@ inline Status follow(const Divergence& divergence, const double* t, size_t n, do
             } else if (divergence.family == Family::kl) {
                 const double s = std::exp(std::min(t[i], 700.0));
                 at = {s, s, 0.0};
-            } else if constexpr (requires { phi.at(0.0); }) {
+            } else if constexpr (requires { phi.half(0.0); }) {
                 const double x = t[i] - divergence.origin;
                 // s is not defined beyond the slope of φ at infinity.
-                if (divergence.origin <= 0.0 || x < 0.0) at = phi.at(x);
+                if (divergence.origin <= 0.0 || x < 0.0) at = phi.at(x, phi.half(x));
             }
             const bool inside = 0.0 < at.s && at.s < cap;
             out.s[i] = std::min(at.s, cap);

@@ -58,6 +58,7 @@ struct Losses {
 // Equal base weights with the interface of an array.
 struct EqualWeights {
     constexpr double operator[](size_t) const { return 1.0; }
+    constexpr EqualWeights operator+(size_t) const { return {}; }
 };
 
 // A chunk of losses; Weights is EqualWeights or const double*. Kernels take it by value: the

@@ -276,7 +276,7 @@ class CressieRead(Divergence):
 
     def _origin(self) -> float:
         # Next to k = 1 the pole is far away, and measuring from it would only cost digits.
-        if self.family == "cressie-read" and abs(self.k - 1.0) < 0.5:
+        if self.family == "cressie-read" and abs(self.k - 1.0) < 0.125:
             return 0.0
         return 0.0 if self.k == 1.0 else 1.0 / (1.0 - self.k)
 
