@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from drolearn._estimators.reference import reference_losses
     from drolearn._estimators.regression import RobustRegressor
     from drolearn._estimators.regressor_cv import RobustRegressorCV
+    from drolearn._files.errors import ModelFileError
+    from drolearn._files.models import load, save
     from drolearn._solvers.descent import History
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
@@ -69,6 +71,7 @@ __all__ = [
     "History",
     "JensenShannon",
     "Loss",
+    "ModelFileError",
     "Multilevel",
     "Newton",
     "Radii",
@@ -87,12 +90,14 @@ __all__ = [
     "absolute_losses",
     "brier_losses",
     "domain_agreement",
+    "load",
     "log_losses",
     "mean_upper_bound",
     "radius_between",
     "radius_of",
     "reference_losses",
     "rho_max",
+    "save",
     "solve",
     "squared_losses",
     "stress_test",
@@ -114,6 +119,9 @@ _LATER = {
     "reference_losses": "_estimators.reference",
     "RobustRegressorCV": "_estimators.regressor_cv",
     "RobustRegressor": "_estimators.regression",
+    "ModelFileError": "_files.errors",
+    "load": "_files.models",
+    "save": "_files.models",
     "Constant": "_solvers.step_sizes",
     "Decay": "_solvers.step_sizes",
     "History": "_solvers.descent",

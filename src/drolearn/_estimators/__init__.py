@@ -8,4 +8,5 @@ path                what both of these share: the grid, the choice, the plot
 folds               fitting and scoring all candidates on one fold
 base                what all estimators share
 callbacks           callbacks, where the installed scikit-learn has them
+state               what pickle and skops store
 """

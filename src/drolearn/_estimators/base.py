@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
 )
 
 from drolearn._estimators.callbacks import CallbackSupportMixin
+from drolearn._estimators.state import StateMixin
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.descent import History
@@ -114,7 +115,7 @@ class TrainingData:
         return min(math.ldexp(1.0 / mantissa, exponent), LARGEST_AUTO_PENALTY)
 
 
-class RobustLinear(CallbackSupportMixin, BaseEstimator, ABC):
+class RobustLinear(CallbackSupportMixin, StateMixin, BaseEstimator, ABC):
     """Base class of robust linear classifiers and regressors."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
