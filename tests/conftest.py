@@ -18,6 +18,7 @@ _OPTIONAL = {
         test_criterion.py test_derivatives.py test_device.py test_distributed.py
         test_integrations.py""",
     "matplotlib": "test_demo.py",
+    "skl2onnx": "test_onnx.py",
     "pooch": "test_catalogue.py test_sources.py",
     "typer": """test_claims.py test_cli.py test_protocol.py test_rows.py test_runner.py
         test_tables.py test_trial.py""",
