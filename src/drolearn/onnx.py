@@ -29,8 +29,8 @@ _OPTIONS = {
 def register() -> None:
     """Make skl2onnx convert drolearn's estimators.
 
-    Call it once before ``skl2onnx.to_onnx(model, X)``.  The converted model computes in float64 if X
-    is float64, else in float32.  onnxruntime makes dictionaries of probabilities, the default of
+    Call it once before ``skl2onnx.to_onnx(model, X)``.  The converted model computes in float64 if
+    X is float64, else in float32.  onnxruntime makes dictionaries of probabilities, the default of
     skl2onnx, from float32 only: pass ``options={"zipmap": False}`` for arrays.  Labels are strings
     or integers in ONNX: Boolean labels become 0 and 1.  Losses without probabilities give the
     scores of both classes instead, as ``LinearSVC`` does.
