@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, softmax
 from sklearn import datasets as bundled
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 from sklearn.model_selection import train_test_split
@@ -30,7 +28,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks import datasets
 from benchmarks.defaults_page import page, worse_than_tuned
 from benchmarks.machine import DOCS, RESULTS, describe
-from drolearn import RobustClassifier, RobustClassifierCV, log_losses, rho_max, worst_case
+from drolearn import RobustClassifier, RobustClassifierCV, log_losses, rho_max
+from drolearn._estimators.baselines import Temperature
 
 MODELS = ("plain", "plain, CV", "temperature", "robust", "robust, CV")
 CONVERGED = "plain, CV, converged"  # for data sets on which "robust, CV" is worse than "plain, CV"
@@ -62,33 +61,6 @@ def load(name: str) -> tuple[Any, np.ndarray]:
         rows = np.sort(np.random.default_rng(0).choice(y.size, _MOST_ROWS, replace=False))
         X, y = X[rows], y[rows]
     return X, y
-
-
-class Temperature:
-    """Plain scores times one number, chosen for the robust loss (ρ = 0.1) of the training rows."""
-
-    def fit(self, X: Any, y: np.ndarray) -> Temperature:
-        """Fit LogisticRegression(), then the number."""
-        self.model = LogisticRegression(max_iter=1000).fit(X, y)
-
-        def robust_loss(log_factor: float) -> float:
-            self.factor = np.exp(log_factor)
-            return worst_case(log_losses(self.predict_proba(X), y, self.model.classes_), 0.1).value
-
-        best: Any = minimize_scalar(robust_loss, bounds=(-5, 2))
-        self.factor = float(np.exp(best.x))
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the classes, which are those of the plain model."""
-        return self.model.predict(X)
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities of the scaled scores."""
-        scores = self.factor * self.model.decision_function(X)
-        if scores.ndim == 1:
-            return np.column_stack([expit(-scores), expit(scores)])
-        return softmax(scores, axis=1)
 
 
 def models() -> dict[str, Any]:

@@ -281,7 +281,7 @@ def test_missing_extras_are_named(tmp_path):
     command = [sys.executable, "-m", "drolearn.cli", "datasets"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ran.returncode == 1
-    assert ran.stderr.strip() == "The command line needs typer: pip install 'drolearn[paper]'."
+    assert ran.stderr.strip() == "The command line needs typer: pip install 'drolearn[cli]'."
 
 
 # -- data sets -----------------------------------------------------------------------------------

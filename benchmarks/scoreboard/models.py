@@ -23,7 +23,6 @@ from sklearn.linear_model import (
 )
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.defaults import Temperature
 from benchmarks.scoreboard.tasks import Data
 from drolearn import (
     CVaR,
@@ -33,6 +32,7 @@ from drolearn import (
     reference_losses,
     squared_losses,
 )
+from drolearn._estimators.baselines import Temperature, inverse_frequencies
 
 __all__ = ["BASELINES", "Fit", "fit_all", "names"]
 
@@ -76,8 +76,7 @@ def _balls(estimator: Callable[..., Any], groups: np.ndarray, c: np.ndarray) -> 
 
 def _plain(classification: bool, groups: np.ndarray) -> dict[str, Any]:
     """Models without a ball."""
-    _, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    weights = {"sample_weight": groups.size / counts.size / counts[index]}
+    weights = {"sample_weight": inverse_frequencies(groups)}
     if classification:
         search: dict[str, Any] = {"l1_ratios": (0,), "use_legacy_attributes": False}
         return {

@@ -2,19 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from drolearn._inner.worst_case import WorstCase, worst_case
-from drolearn.divergence import (
-    KL,
-    ChiSquare,
-    CressieRead,
-    CVaR,
-    Divergence,
-    Hellinger,
-    JensenShannon,
-    ReverseKL,
-    TotalVariation,
-)
-
 if TYPE_CHECKING:
     from drolearn._estimators.agreement import DomainAgreement, domain_agreement
     from drolearn._estimators.base import ZeroModelWarning
@@ -25,6 +12,7 @@ if TYPE_CHECKING:
     from drolearn._estimators.regressor_cv import RobustRegressorCV
     from drolearn._files.errors import ModelFileError
     from drolearn._files.models import load, save
+    from drolearn._inner.worst_case import WorstCase, worst_case
     from drolearn._solvers.descent import History
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
@@ -33,6 +21,17 @@ if TYPE_CHECKING:
     from drolearn._solvers.solve import Solution, solve
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn._solvers.step_sizes import Constant, Decay
+    from drolearn.divergence import (
+        KL,
+        ChiSquare,
+        CressieRead,
+        CVaR,
+        Divergence,
+        Hellinger,
+        JensenShannon,
+        ReverseKL,
+        TotalVariation,
+    )
     from drolearn.loss import Loss
     from drolearn.metrics import (
         absolute_losses,
@@ -108,8 +107,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Modules of the other public names, imported on first use: `worst_case` needs no solvers, and
-# solvers need no estimators.
+# The modules of the public names, imported on first use: `worst_case` needs no solvers, solvers
+# need no estimators, and the help of the command line needs none of them.
 _LATER = {
     "DomainAgreement": "_estimators.agreement",
     "domain_agreement": "_estimators.agreement",
@@ -122,6 +121,8 @@ _LATER = {
     "ModelFileError": "_files.errors",
     "load": "_files.models",
     "save": "_files.models",
+    "WorstCase": "_inner.worst_case",
+    "worst_case": "_inner.worst_case",
     "Constant": "_solvers.step_sizes",
     "Decay": "_solvers.step_sizes",
     "History": "_solvers.descent",
@@ -141,6 +142,15 @@ _LATER = {
     "SGD": "_solvers.solvers",
     "Exact": "_solvers.solvers",
     "Newton": "_solvers.solvers",
+    "CVaR": "divergence",
+    "ChiSquare": "divergence",
+    "CressieRead": "divergence",
+    "Divergence": "divergence",
+    "Hellinger": "divergence",
+    "JensenShannon": "divergence",
+    "KL": "divergence",
+    "ReverseKL": "divergence",
+    "TotalVariation": "divergence",
     "Loss": "loss",
     "absolute_losses": "metrics",
     "brier_losses": "metrics",
@@ -160,11 +170,15 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    if name == "divergence":  # users find it as an attribute since version 0.1
+        return import_module(f"{__name__}.divergence")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = found  # the next use is a plain look-up
+    return found
 
 
 def __dir__() -> list[str]:

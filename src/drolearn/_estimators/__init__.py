@@ -7,6 +7,7 @@ regressor_cv        RobustRegressorCV, likewise
 path                what both of these share: the grid, the choice, the plot
 folds               fitting and scoring all candidates on one fold
 base                what all estimators share
+baselines           Temperature, and weights of groups: models without a ball to compare with
 callbacks           callbacks, where the installed scikit-learn has them
 state               what pickle and skops store
 """

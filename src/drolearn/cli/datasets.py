@@ -5,11 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-
-from drolearn.datasets import CATALOGUE, folder, where
-from drolearn.datasets import fetch as fetch_dataset
 
 __all__ = ["datasets"]
 
@@ -20,7 +15,19 @@ def datasets(
         typer.Option(help="Download this data set into the cache; can be repeated."),
     ] = None,
 ) -> None:
-    """List the data sets with size, licence, source, and where each would be loaded from."""
+    """List the data sets with size, licence, source, and where each would be loaded from.
+
+    \b
+    Examples:
+      drolearn datasets
+      drolearn datasets --fetch hiv1
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from drolearn.datasets import CATALOGUE, folder, where
+    from drolearn.datasets import fetch as fetch_dataset
+
     console = Console()
     for name in fetch or []:
         console.print(f"{name}: {fetch_dataset(name)}", soft_wrap=True)

@@ -9,20 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
-from drolearn._storage import locked
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from drolearn.paper.protocol import Protocol, Run
     from drolearn.paper.runner import Failure, Store
 
@@ -63,7 +53,13 @@ def reproduce(
         Path | None, typer.Option(help="Markdown page in which to rewrite the claims.")
     ] = None,
 ) -> None:
-    """Reproduce tables and figures of the paper.  If stopped, the same command continues."""
+    """Reproduce tables and figures of the paper. If stopped, the same command continues.
+
+    \b
+    Examples:
+      drolearn reproduce table1 --quick
+      drolearn reproduce all --out results/paper
+    """
     plan, names, only = _checked(what, datasets, protocol, page)
     plan = plan.hurried(only) if quick else plan
     # --datasets and --seeds restrict what is run; tables and claims use all rows in the folder.
@@ -118,6 +114,10 @@ def _reproduce(
     plan: Protocol, names: list[str], runs: list[Run], folder: Path, jobs: int, page: Path | None
 ) -> list[Failure]:
     """Make the runs and write tables, figures and claims; return the runs that failed."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from drolearn._storage import locked
     from drolearn.paper import claims
     from drolearn.paper.output import write_artefact, write_text
     from drolearn.paper.runner import Store, available
@@ -145,6 +145,15 @@ def _reproduce(
 
 def _run_with_progress(console: Console, runs: list[Run], store: Store, jobs: int) -> list[Failure]:
     """Make all runs that are not done, with a progress bar."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     from drolearn.paper.runner import perform_all
 
     done = store.keys()

@@ -1,0 +1,63 @@
+"""The command `drolearn stress`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from drolearn.cli.options import Data, Divergence, Groups, Json, Model, Target, Trust
+
+__all__ = ["stress"]
+
+
+def stress(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="File of the report: .json or .html.")],
+    target: Target = "y",
+    groups: Groups = None,
+    divergence: Divergence = "chi2",
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Write a report on how the loss of a model grows with a shift of the data.
+
+    Use rows that the model was not fitted to.
+
+    \b
+    Examples:
+      drolearn stress model.skops test.csv --target income --groups sex,race --out report.json
+      drolearn stress model.skops test.parquet --target income --out report.html
+    """
+    from drolearn.cli.evaluate import stress_report
+    from drolearn.cli.models import as_divergence
+    from drolearn.cli.report import show
+    from drolearn.cli.running import InputError
+    from drolearn.stress.report import StressReport
+
+    endings = [".json", ".html"] if hasattr(StressReport, "to_html") else [".json"]
+    if out.suffix not in endings:
+        raise InputError(f"--out must end in {' or '.join(endings)}. Got {out.name!r} instead.")
+    report = stress_report(model, data, target, groups, as_divergence(divergence), None, trust)
+    _write(report, out)
+    content: dict[str, Any] = {"out": str(out), "loss": report.loss, "rows": report.rows}
+    content |= {"break_even": report.break_even.to_dict("records")}
+    show(content, as_json, lambda _: print(f"{report!r}\nWrote {out}."))
+
+
+def _write(report: Any, out: Path) -> None:
+    """Write the report completely, or not at all."""
+    import tempfile
+
+    from drolearn._storage import replacing
+
+    with replacing(out) as file:
+        if out.suffix == ".json":
+            file.write((report.to_json() + "\n").encode())
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder) / "report.html"
+            report.to_html(page)
+            file.write(page.read_bytes())
