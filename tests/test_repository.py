@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
         "docs/domains.md",
         "docs/training.md",
         "docs/estimators.md",
+        "docs/command-line.md",
         "docs/files.md",
         "docs/pytorch.md",
     ],

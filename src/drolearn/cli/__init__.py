@@ -35,9 +35,7 @@ from drolearn.cli.stress import stress
 __all__ = ["app", "main"]
 
 # Help without markup: with it, typer imports three times as many modules.
-app = typer.Typer(
-    no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
-)  # fmt: skip
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
 @app.callback()
@@ -63,4 +61,4 @@ for command in (fit, predict, evaluate, info, compare, stress, demo, reproduce, 
 
 def main() -> None:
     """Run the command line."""
-    sys.exit(run(app, sys.argv[1:]))
+    sys.exit(run(app, sys.argv[1:] or ["--help"]))

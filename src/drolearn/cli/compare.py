@@ -63,10 +63,10 @@ def show_comparison(
     from drolearn.cli.comparison import compared, draw
     from drolearn.cli.models import as_divergence
     from drolearn.cli.report import busy, show, table
-    from drolearn.cli.running import InputError, warnings_shown
+    from drolearn.cli.running import check_out, warnings_shown
 
-    if out is not None and out.suffix not in _PICTURES:
-        raise InputError(f"--out must end in {', '.join(_PICTURES)}. Got {out.name!r} instead.")
+    if out is not None:
+        check_out(out, _PICTURES)
     with warnings_shown(), busy("Fitting"):
         found = compared(rows, task, as_divergence(divergence), rho, splits, seed)
         if out is not None:

@@ -11,7 +11,7 @@ from drolearn.cli.options import Json
 
 __all__ = ["demo"]
 
-_ROWS = 6000
+_ROWS = 4000
 
 
 def demo(

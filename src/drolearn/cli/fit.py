@@ -56,14 +56,12 @@ def fit(
       drolearn fit rides.csv --target count --divergence cvar:0.2 --out model.skops
       cat people.csv | drolearn fit - --target income --tune --out model.skops --json
     """
-    from drolearn._files.errors import ModelFileError
     from drolearn._files.models import save
-    from drolearn.cli.report import busy, show, table
-    from drolearn.cli.running import warnings_shown
+    from drolearn.cli.report import busy, pairs, show
+    from drolearn.cli.running import check_out, warnings_shown
     from drolearn.cli.tables import read, split, task_of
 
-    if out.suffix != ".skops":  # before the fit, which may take long
-        raise ModelFileError(f"--out must end in .skops, as it holds a pipeline. Got {out.name!r}.")
+    check_out(out, [".skops"])
     with busy("Reading the data"):
         rows = split(read(data), target, groups, drop)
     chosen = task_of(rows.y, task)
@@ -87,7 +85,7 @@ def fit(
     shown = [
         (name, value) for name, value in content.items() if name not in hidden and value is not None
     ]
-    show(content, as_json, lambda console: console.print(table(("fit", ""), shown)))
+    show(content, as_json, lambda console: console.print(pairs(shown)))
 
 
 def _estimator(

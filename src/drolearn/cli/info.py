@@ -20,7 +20,7 @@ def info(model: Model, trust: Trust = False, as_json: Json = False) -> None:
     from drolearn._files.archive import read_bytes
     from drolearn._files.estimator import read_manifest
     from drolearn.cli.models import load_model
-    from drolearn.cli.report import show, table
+    from drolearn.cli.report import pairs, show
 
     fitted = load_model(model, trust)
     last = fitted[-1] if hasattr(fitted, "steps") else fitted
@@ -42,12 +42,12 @@ def info(model: Model, trust: Trust = False, as_json: Json = False) -> None:
             content[name.rstrip("_")] = repr(value) if name == "divergence_" else value
 
     def text(console: Any) -> None:
-        rows = []
-        for name, value in content.items():
-            value = value.tolist() if hasattr(value, "tolist") else value
-            if isinstance(value, dict):
-                value = ", ".join(f"{key}={item}" for key, item in value.items())
-            rows.append((name, ", ".join(map(str, value)) if isinstance(value, list) else value))
-        console.print(table(("info", ""), rows))
+        rows = [
+            (name, [f"{key}={item}" for key, item in value.items()])
+            if isinstance(value, dict)
+            else (name, value)
+            for name, value in content.items()
+        ]
+        console.print(pairs(rows))
 
     show(content, as_json, text)

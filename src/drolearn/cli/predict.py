@@ -38,11 +38,11 @@ def predict(
 
     from drolearn.cli.models import load_model, rows_for
     from drolearn.cli.report import show
-    from drolearn.cli.running import InputError, warnings_shown
+    from drolearn.cli.running import InputError, check_out, warnings_shown
     from drolearn.cli.tables import read
 
-    if out is not None and out.suffix not in (".csv", ".parquet"):
-        raise InputError(f"--out must end in .csv or .parquet. Got {out.name!r} instead.")
+    if out is not None:
+        check_out(out, [".csv", ".parquet"])
     fitted = load_model(model, trust)
     with warnings_shown():
         rows = rows_for(fitted, read(data))

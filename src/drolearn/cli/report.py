@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-__all__ = ["busy", "show", "table"]
+__all__ = ["busy", "pairs", "show", "table"]
 
 
 def show(content: dict[str, Any], as_json: bool, text: Callable[[Any], None]) -> None:
@@ -33,6 +33,19 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
     return made
 
 
+def pairs(rows: Iterable[tuple[str, Any]]) -> Any:
+    """Names and values in two columns."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in rows:
+        value = value.tolist() if hasattr(value, "tolist") else value
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else _cell(value)
+        made.add_row(name.replace("_", " "), escape(shown))
+    return made
+
+
 def busy(what: str) -> Any:
     """Say on a terminal what the command does, while it does it."""
     from rich.console import Console
@@ -41,7 +54,7 @@ def busy(what: str) -> Any:
 
 
 def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
 
-__all__ = ["BAD_INPUT", "DONE", "FAILED", "INTERRUPTED", "InputError", "run", "warnings_shown"]
+__all__ = [
+    "BAD_INPUT", "DONE", "FAILED", "INTERRUPTED", "InputError", "check_out", "run",
+    "warnings_shown",
+]  # fmt: skip
 
 #: The exit codes; the help of `drolearn` explains them.
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -48,7 +52,8 @@ def _described(error: Exception) -> tuple[str, int]:
     if isinstance(error, _UsageError):
         usage: Any = error
         place = usage.ctx.command_path if usage.ctx is not None else "drolearn"
-        return f"{usage.format_message()} See {place} --help.", BAD_INPUT
+        message = usage.format_message().rstrip(".")
+        return f"{message}: see {place} --help.", BAD_INPUT
     if isinstance(error, DataError | BlockingIOError | ChildProcessError):
         return str(error), FAILED
     if isinstance(error, ValueError):
@@ -78,6 +83,14 @@ def _say(message: str, code: int) -> int:
     """Print a message on one line of stderr; return the code."""
     print(" ".join(message.split()), file=sys.stderr)
     return code
+
+
+def check_out(out: Path, endings: Sequence[str]) -> None:
+    """Refuse a file that cannot be written, before anything is computed."""
+    if out.suffix not in endings:
+        raise InputError(f"--out must end in {' or '.join(endings)}. Got {out.name!r} instead.")
+    if not out.parent.is_dir():
+        raise InputError(f"There is no folder {str(out.parent)!r} for --out: create it first.")
 
 
 @contextmanager

@@ -34,12 +34,11 @@ def stress(
     from drolearn.cli.evaluate import stress_report
     from drolearn.cli.models import as_divergence
     from drolearn.cli.report import show
-    from drolearn.cli.running import InputError
+    from drolearn.cli.running import check_out
     from drolearn.stress.report import StressReport
 
     endings = [".json", ".html"] if hasattr(StressReport, "to_html") else [".json"]
-    if out.suffix not in endings:
-        raise InputError(f"--out must end in {' or '.join(endings)}. Got {out.name!r} instead.")
+    check_out(out, endings)
     report = stress_report(model, data, target, groups, as_divergence(divergence), None, trust)
     _write(report, out)
     content: dict[str, Any] = {"out": str(out), "loss": report.loss, "rows": report.rows}
