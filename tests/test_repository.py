@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[1]
         "docs/command-line.md",
         "docs/files.md",
         "docs/pytorch.md",
+        "docs/ensembles.md",
     ],
 )
 def test_examples_on_the_pages_run(page):

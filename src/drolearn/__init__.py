@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from drolearn._estimators.base import ZeroModelWarning
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.classifier_cv import RobustClassifierCV
+    from drolearn._estimators.ensemble_classifier import RobustEnsembleClassifier
+    from drolearn._estimators.ensemble_regressor import RobustEnsembleRegressor
     from drolearn._estimators.reference import reference_losses
     from drolearn._estimators.regression import RobustRegressor
     from drolearn._estimators.regressor_cv import RobustRegressorCV
@@ -77,6 +79,8 @@ __all__ = [
     "ReverseKL",
     "RobustClassifier",
     "RobustClassifierCV",
+    "RobustEnsembleClassifier",
+    "RobustEnsembleRegressor",
     "RobustRegressor",
     "RobustRegressorCV",
     "Shift",
@@ -115,6 +119,8 @@ _LATER = {
     "ZeroModelWarning": "_estimators.base",
     "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.classifier_cv",
+    "RobustEnsembleClassifier": "_estimators.ensemble_classifier",
+    "RobustEnsembleRegressor": "_estimators.ensemble_regressor",
     "reference_losses": "_estimators.reference",
     "RobustRegressorCV": "_estimators.regressor_cv",
     "RobustRegressor": "_estimators.regression",

@@ -6,6 +6,12 @@ classifier_cv       RobustClassifierCV: radius and penalty chosen by cross-valid
 regressor_cv        RobustRegressorCV, likewise
 path                what both of these share: the grid, the choice, the plot
 folds               fitting and scoring all candidates on one fold
+ensemble_classifier RobustEnsembleClassifier: any classifier, in rounds of fits and worst cases
+ensemble_regressor  RobustEnsembleRegressor, likewise
+ensemble, rounds    what both of these share; averages of weights and the duality gap
+reference           losses of a reference model
+cross_fitting       folds, sample weights and probabilities of any estimator
+evaluation          the worst case of a fitted model on any data
 base                what all estimators share
 baselines           Temperature, and weights of groups: models without a ball to compare with
 callbacks           callbacks, where the installed scikit-learn has them

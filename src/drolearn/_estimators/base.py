@@ -28,9 +28,8 @@ from sklearn.utils.validation import (
 )
 
 from drolearn._estimators.callbacks import CallbackSupportMixin
+from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.state import StateMixin
-from drolearn._inner.groups import Groups
-from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending, describe_useless_columns
 from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
@@ -40,7 +39,7 @@ from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._solvers.zero_model import needs_no_columns
 from drolearn._validation import as_groups, as_weights
-from drolearn.divergence import CVaR, Divergence, as_divergence
+from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
 
 __all__ = [
@@ -115,7 +114,7 @@ class TrainingData:
         return min(math.ldexp(1.0 / mantissa, exponent), LARGEST_AUTO_PENALTY)
 
 
-class RobustLinear(CallbackSupportMixin, StateMixin, BaseEstimator, ABC):
+class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimator, ABC):
     """Base class of robust linear classifiers and regressors."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -434,59 +433,6 @@ class RobustLinear(CallbackSupportMixin, StateMixin, BaseEstimator, ABC):
         scores = np.ascontiguousarray(self._scores(X), dtype=np.float64)
         check_consistent_length(X, y)
         return self._loss().of_scores(scores.ravel(), self._targets(y))[0]
-
-    def worst_case(
-        self,
-        X: Any,
-        y: ArrayLike,
-        rho: float | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        reference_losses: ArrayLike | None = None,
-    ) -> WorstCase:
-        """Compute the robust loss of the fitted model on any data, without refitting.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows, from the training data or others.
-        y : array-like of shape (n_samples,)
-            Labels of the rows; numbers for regression.
-        rho : float, default=None
-            Radius of the ball; None uses `rho_`, the radius of the fit. CVaR has no radius.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Base weights of the rows; equal if None.
-        groups : array-like of shape (n_samples,) or (n_samples, k), default=None
-            Groups of the rows, as in `fit`. The ball then reweights groups instead of single rows.
-        reference_losses : array-like of shape (n_samples,), default=None
-            Losses of a reference model on these rows, which are subtracted. None computes the
-            robust loss, also for a model that was fitted with a reference.
-
-        Returns
-        -------
-        WorstCase
-            `value` is the robust loss, or with reference losses the robust regret, and `weights`
-            are the worst-case weights of the rows.
-
-        Examples
-        --------
-        >>> from drolearn import RobustRegressor
-        >>> X, y = [[0.0], [1.0], [2.0]], [1.0, 2.0, 4.0]
-        >>> reg = RobustRegressor(rho=0, l2=0).fit(X, y)
-        >>> round(reg.robust_loss_, 4), round(reg.worst_case(X, y, rho=0.5).value, 4)
-        (0.0278, 0.0417)
-        """
-        z = self.losses(X, y)
-        if (c := as_reference_losses(reference_losses, z.size)) is not None:
-            z -= c
-        divergence = as_divergence(self.divergence_)
-        if rho is None and not isinstance(divergence, CVaR):
-            rho = self.rho_
-        weights = None if sample_weight is None else as_weights(sample_weight, z.size)
-        if groups is None:
-            return worst_case(z, rho, divergence, weights, n_jobs=self.n_jobs)
-        parts = Groups.make(as_groups(groups, z.size)[1], weights)
-        return parts.spread(worst_case(parts.means(z), rho, divergence, parts.shares))
 
 
 def as_sample_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:

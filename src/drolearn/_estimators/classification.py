@@ -20,7 +20,7 @@ from drolearn._validation import distinct, refuse_missing
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss, as_loss
 
-__all__ = ["RobustClassifier"]
+__all__ = ["RobustClassifier", "refuse_missing_labels"]
 
 Array = NDArray[np.float64]
 
@@ -256,7 +256,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
-        _refuse_missing_labels(y)
+        refuse_missing_labels(y)
         X, y = validate_data(self, X, y, **X_FORMATS)
         check_classification_targets(y)
         self.classes_, class_indices = distinct("y", y)
@@ -415,7 +415,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         return np.column_stack([log_expit(-scores), log_expit(scores)])
 
 
-def _refuse_missing_labels(y: Any) -> None:
+def refuse_missing_labels(y: Any) -> None:
     """Reject pandas.NA and None before scikit-learn does, whose message does not help."""
     if y is not None and np.asarray(y).dtype.kind == "O":
         refuse_missing("y", np.asarray(y).ravel())

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from sklearn import get_config
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.model_selection import (
-    GroupKFold,
-    KFold,
-    StratifiedGroupKFold,
-    StratifiedKFold,
-    check_cv,
-)
-from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_consistent_length, column_or_1d
 from sklearn.utils.validation import _num_samples
 from threadpoolctl import threadpool_limits
 
+from drolearn._estimators.cross_fitting import (
+    aligned_probabilities,
+    make_folds,
+    weights_argument,
+)
 from drolearn._solvers.inputs import as_labels
-from drolearn._validation import as_count, as_weights, did_you_mean, is_number
+from drolearn._validation import as_weights, did_you_mean
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["reference_losses"]
@@ -125,20 +120,12 @@ def reference_losses(
         # Boosted trees stop at leaves of little weight: only the proportions may matter.
         weights = None if weights is None else weights / weights.mean()
     _check(estimator, chosen)
-    splitter = _splitter(cv, labels, split_groups, chosen)
-    folds = list(splitter.split(X, labels, split_groups))
-    tested = np.concatenate([test for _, test in folds])
-    if not np.array_equal(np.sort(tested), np.arange(n)):
-        raise ValueError(
-            f"The 'cv' parameter must put each of the {n} rows into one test fold. Got "
-            f"{np.unique(tested).size} different rows in {len(folds)} test folds of {tested.size} "
-            f"rows instead."
-        )
+    folds = make_folds("A reference", cv, X, labels, split_groups, classes=chosen.of != "residual")
     task = (X, labels, targets, chosen, weights)
     jobs = (delayed(_losses_of_fold)(clone(estimator), *task, *fold) for fold in folds)
     of_folds: list[Any] = list(Parallel(n_jobs=n_jobs)(jobs))
     losses = np.empty(n)
-    losses[tested] = np.concatenate(of_folds)
+    losses[np.concatenate([test for _, test in folds])] = np.concatenate(of_folds)
     return losses
 
 
@@ -186,30 +173,6 @@ def _check(estimator: Any, loss: Loss) -> None:
         )
 
 
-def _splitter(cv: Any, labels: NDArray[Any], split_groups: Any, loss: Loss) -> Any:
-    """The splitter; an integer makes shuffled folds with a fixed seed."""
-    if not is_number(cv):
-        return check_cv(cv, labels, classifier=loss.of != "residual")
-    folds, shuffled = as_count("cv", cv, least=2), {"shuffle": True, "random_state": 0}
-    of_classes = loss.of != "residual"
-    most = np.unique(labels, return_counts=True)[1].max() if of_classes else labels.size
-    if most < 2:
-        raise ValueError(
-            f"A reference needs at least two rows{' of some class' if of_classes else ''}, so that "
-            f"it can be fitted to other rows than it is evaluated on. Got {most} instead."
-        )
-    folds = min(folds, int(most))
-    if split_groups is None:
-        return (StratifiedKFold if of_classes else KFold)(folds, **shuffled)
-    folds = min(folds, np.unique(split_groups).size)
-    if folds < 2:
-        raise ValueError(
-            "The 'split_groups' parameter must name at least two groups, so that a reference can "
-            "be fitted to other groups than it is evaluated on. Got one group instead."
-        )
-    return StratifiedGroupKFold(folds, **shuffled) if of_classes else GroupKFold(folds)
-
-
 def _losses_of_fold(
     model: Any,
     X: Any,
@@ -221,7 +184,7 @@ def _losses_of_fold(
     test: Indices,
 ) -> Array:
     """Fit to the training rows, and return the losses of the test rows."""
-    arguments = {} if weights is None else _weights_argument(model, weights[train])
+    arguments = {} if weights is None else weights_argument("A reference", model, weights[train])
     y = targets[test]
     with threadpool_limits(1, user_api="openmp"):
         model.fit(_safe_indexing(X, train), labels[train], **arguments)
@@ -229,7 +192,9 @@ def _losses_of_fold(
         if loss.of == "residual":
             scores = model.predict(rows)
         elif hasattr(model, "predict_proba"):
-            p = _probabilities(model, rows, np.unique(labels), train.size)
+            p = np.maximum(
+                aligned_probabilities(model, rows, np.unique(labels)), 1.0 / (train.size + 1.0)
+            )
             if loss.kind in ("logistic", "multinomial"):
                 of_label = (y > 0.0) if loss.of == "margin" else y
                 return -np.log(p[np.arange(y.size), of_label.astype(np.int64)])
@@ -237,31 +202,6 @@ def _losses_of_fold(
         else:
             scores = model.decision_function(rows)
     return loss.of_scores(np.ascontiguousarray(scores, dtype=np.float64).ravel(), y)[0]
-
-
-def _weights_argument(model: Any, weights: Array) -> dict[str, Array]:
-    """The argument of `fit` that passes the sample weights."""
-    parameters = inspect.signature(model.fit).parameters
-    if isinstance(model, Pipeline) and not get_config()["enable_metadata_routing"]:
-        name, last = model.steps[-1]
-        if "sample_weight" in inspect.signature(last.fit).parameters:
-            return {f"{name}__sample_weight": weights}
-    elif "sample_weight" in parameters or any(
-        each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()
-    ):
-        return {"sample_weight": weights}
-    raise ValueError(
-        f"A reference must take sample weights if rows or classes have weights. Got {model!r} "
-        f"instead, whose fit does not."
-    )
-
-
-def _probabilities(model: Any, X: Any, classes: NDArray[Any], trained: int) -> Array:
-    """The probabilities of all classes, of at least 1/(number of training rows + 1)."""
-    found = np.asarray(model.predict_proba(X), dtype=np.float64)
-    p = np.zeros((found.shape[0], classes.size))
-    p[:, np.searchsorted(classes, model.classes_)] = found  # the training rows may lack a class
-    return np.maximum(p, 1.0 / (trained + 1.0))
 
 
 def _best_scores(loss: Loss, p: Array) -> Array:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn._inner.worst_case import WorstCase
+from drolearn._inner.worst_case import WorstCase, worst_case
+from drolearn.divergence import Divergence
 
-__all__ = ["Groups"]
+__all__ = ["Groups", "worst_of_rows"]
 
 Array = NDArray[np.float64]
 
@@ -99,6 +100,24 @@ class Groups:
         one = np.zeros(self.shares.size)
         one[group] = 1.0
         return self.rows(one)
+
+
+def worst_of_rows(
+    z: Array,
+    rho: float | None,
+    divergence: Divergence,
+    weights: Array | None,
+    groups: Groups | None,
+    *,
+    n_jobs: int | None = None,
+) -> WorstCase:
+    """The worst case of the losses of rows in a ball over rows, or over groups if there are some.
+
+    Groups have the weights of their rows already.
+    """
+    if groups is None:
+        return worst_case(z, rho, divergence, weights, n_jobs=n_jobs)
+    return groups.spread(worst_case(groups.means(z), rho, divergence, groups.shares))
 
 
 def _overlapping(membership: NDArray[np.bool_], share: Array) -> Groups:
