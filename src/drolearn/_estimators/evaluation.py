@@ -36,6 +36,8 @@ class WorstCaseMixin:
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         reference_losses: ArrayLike | None = None,
+        *,
+        tau: float | None = None,
     ) -> WorstCase:
         """Compute the robust loss of the fitted model on any data, without refitting.
 
@@ -54,6 +56,8 @@ class WorstCaseMixin:
         reference_losses : array-like of shape (n_samples,), default=None
             Losses of a reference model on these rows, which are subtracted. None computes the
             robust loss, also for a model that was fitted with a reference.
+        tau : float, default=None
+            Price τ of a soft ball instead of `rho`, as in :func:`drolearn.worst_case`.
 
         Returns
         -------
@@ -73,8 +77,8 @@ class WorstCaseMixin:
         if (c := as_reference_losses(reference_losses, z.size)) is not None:
             z -= c
         divergence = as_divergence(self.divergence_)
-        if rho is None and not isinstance(divergence, CVaR):
+        if rho is None and tau is None and not isinstance(divergence, CVaR):
             rho = self.rho_
         weights = None if sample_weight is None else as_weights(sample_weight, z.size)
         parts = None if groups is None else Groups.make(as_groups(groups, z.size)[1], weights)
-        return worst_of_rows(z, rho, divergence, weights, parts, n_jobs=self.n_jobs)
+        return worst_of_rows(z, rho, divergence, weights, parts, tau=tau, n_jobs=self.n_jobs)

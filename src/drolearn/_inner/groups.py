@@ -109,6 +109,7 @@ def worst_of_rows(
     weights: Array | None,
     groups: Groups | None,
     *,
+    tau: float | None = None,
     n_jobs: int | None = None,
 ) -> WorstCase:
     """The worst case of the losses of rows in a ball over rows, or over groups if there are some.
@@ -116,8 +117,8 @@ def worst_of_rows(
     Groups have the weights of their rows already.
     """
     if groups is None:
-        return worst_case(z, rho, divergence, weights, n_jobs=n_jobs)
-    return groups.spread(worst_case(groups.means(z), rho, divergence, groups.shares))
+        return worst_case(z, rho, divergence, weights, tau=tau, n_jobs=n_jobs)
+    return groups.spread(worst_case(groups.means(z), rho, divergence, groups.shares, tau=tau))
 
 
 def _overlapping(membership: NDArray[np.bool_], share: Array) -> Groups:

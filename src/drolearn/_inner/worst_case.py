@@ -2,18 +2,20 @@
 
     R = max { Σ pₙ zₙ : Σ bₙ φ(pₙ/bₙ) ≤ ρ, Σ pₙ = 1, p ≥ 0 }
 
-`worst_case` checks its arguments; solvers call `inner_maximum`, which does not.
+`worst_case` checks its arguments; solvers call `inner_maximum`, which does not.  Soft balls, with a
+price τ for the divergence instead of a radius, are in `soft`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
-from drolearn._validation import as_losses, as_weights, thread_count
+from drolearn._validation import as_losses, as_radius, as_weights, thread_count
 from drolearn.divergence import Divergence, as_divergence, radius_for
 
 __all__ = ["WorstCase", "inner_maximum", "worst_case"]
@@ -36,20 +38,22 @@ class WorstCase:
         Worst-case weights p, float64.  They sum to one, and are exactly zero where the optimum
         is zero.
     value : float
-        The robust loss Σ p z.
+        The robust loss Σ p z; for a soft ball Σ p z − τ D(P, B).
     achieved : float
         The divergence D(P, B) of the weights before they are rounded to float64; see Notes.
     alpha : float
         The multiplier α of the constraint D ≤ ρ, which is the derivative of the value in ρ.  It
         is zero if the constraint does not bind (all mass on the largest loss, equal losses,
-        CVaR), and infinite for ρ = 0.
+        CVaR), and infinite for ρ = 0.  For a soft ball it is τ.
     lam : float
         The multiplier λ of the constraint Σ p = 1.  For strictly convex φ,
         p = b (φ')⁻¹((z − λ)/α) where that is positive.
     gap : float
-        Duality gap: no weights in the ball have a mean loss above value + gap.
+        Duality gap: no weights in the ball have a mean loss above value + gap.  For a soft ball, no
+        weights have Σ p z − τ D above that.
     rho : float
-        The radius ρ; 0 for CVaR, which has none.
+        The radius ρ; 0 for CVaR, which has none.  For a soft ball it is the divergence of the
+        weights: they are the worst case of the ball of that radius, too.
     divergence : Divergence
         The divergence.
 
@@ -96,6 +100,7 @@ def worst_case(
     divergence: str | Divergence = "chi2",
     sample_weight: ArrayLike | None = None,
     *,
+    tau: float | None = None,
     n_jobs: int | None = None,
 ) -> WorstCase:
     """Maximise the weighted mean of the losses over a φ-divergence ball.
@@ -116,6 +121,10 @@ def worst_case(
         Base weights b ≥ 0 with any positive sum; None for equal weights.  A row of weight 2
         counts like two equal rows, a row of weight 0 does not count (but its loss must be finite
         too).
+    tau : float, default=None
+        Price τ ≥ 0 of a soft ball, instead of `rho`: the result maximises Σ p z − τ D(P, B).  Small
+        prices approach the largest loss, large ones the mean.  For KL the value is the tilted loss
+        τ log Σ b exp(z/τ).
     n_jobs : int, default=None
         Number of threads: None for one, -1 for all processors.  Threads are used only where they
         are faster: from 4 million losses on for χ², half a million for KL, 131,072 for others.
@@ -146,9 +155,13 @@ def worst_case(
     array([0., 0., 0., 1.])
     >>> worst_case([1.0, 2.0], rho=0.1, divergence="kl", sample_weight=[3, 1]).weights.round(3)
     array([0.543, 0.457])
+    >>> round(worst_case([1.0, 2.0], divergence="kl", tau=0.5).value, 3)  # ½ log (½ e² + ½ e⁴)
+    1.717
     """
     z = as_losses(losses)
     chosen = as_divergence(divergence)
+    if tau is not None:
+        return _soft(z, rho, chosen, sample_weight, tau)
     radius = radius_for(chosen, rho)
     b = None
     if sample_weight is not None:
@@ -157,6 +170,31 @@ def worst_case(
     if worst is None:
         raise ValueError(not_finite(z))
     return worst
+
+
+def _soft(
+    z: Array, rho: float | None, divergence: Divergence, sample_weight: Any, tau: float
+) -> WorstCase:
+    """The worst case of a soft ball."""
+    from drolearn._inner.soft import soft_maximum  # it imports this module
+
+    if rho is not None:
+        raise ValueError(
+            f"The 'tau' parameter, the price of a soft ball, replaces 'rho': pass one of them. Got "
+            f"tau={tau!r} and rho={rho!r} instead."
+        )
+    price = as_radius(tau, "tau")
+    if divergence.family in ("cvar", "custom") and not divergence.strictly_convex:
+        raise ValueError(
+            f"The 'tau' parameter needs a strictly convex divergence or total variation. Got "
+            f"{divergence!r} instead; use a ball."
+        )
+    if not np.isfinite(z).all():
+        raise ValueError(not_finite(z))
+    b = None
+    if sample_weight is not None:
+        b = without_dust(divergence, 0.0, as_weights(sample_weight, z.size))
+    return soft_maximum(divergence, price, z, b)
 
 
 def inner_maximum(

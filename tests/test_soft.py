@@ -1,0 +1,141 @@
+"""Soft balls: worst cases with a price for the divergence instead of a radius."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from drolearn import (
+    KL,
+    ChiSquare,
+    CressieRead,
+    CVaR,
+    Divergence,
+    Hellinger,
+    JensenShannon,
+    ReverseKL,
+    RobustRegressor,
+    TotalVariation,
+    worst_case,
+)
+
+CUSTOM = Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp, phi_zero=1.0)
+STRICT = [ChiSquare(), KL(), ReverseKL(), Hellinger(), JensenShannon(), CUSTOM]
+STRICT += [CressieRead(k) for k in (-1.0, 0.3, 1.5, 3.0)]
+ALL = [*STRICT, TotalVariation()]
+TAUS = [1e-6, 0.05, 0.3, 2.0, 1e4]
+
+
+def some(n=200, seed=0):
+    """Losses with ties, and base weights of which some are zero."""
+    rng = np.random.default_rng(seed)
+    z, b = rng.standard_normal(n).round(1), rng.random(n)
+    b[:5] = 0.0
+    return z, b
+
+
+@pytest.mark.parametrize("divergence", ALL, ids=repr)
+@pytest.mark.parametrize("tau", TAUS)
+def test_no_weights_are_better(divergence, tau):
+    z, b = some()
+    soft = worst_case(z, divergence=divergence, sample_weight=b, tau=tau)
+    share = b / b.sum()
+    assert soft.weights.sum() == pytest.approx(1.0)
+    assert soft.gap < 1e-11
+    assert soft.achieved == pytest.approx(divergence.between(soft.weights, share), abs=1e-9)
+    own = soft.weights @ z - tau * divergence.between(soft.weights, share)
+    assert soft.value == pytest.approx(own, rel=1e-9, abs=1e-9 * max(1.0, tau))
+    rng = np.random.default_rng(1)
+    for other in rng.dirichlet(np.ones(z.size), 20) * (share > 0):
+        near = 0.9 * soft.weights + 0.1 * other / other.sum()
+        price = tau * divergence.between(near, share)
+        assert near @ z - price <= soft.value + 1e-9 * max(1.0, tau)
+
+
+@pytest.mark.parametrize("divergence", STRICT, ids=repr)
+def test_price_and_radius_give_the_same_weights(divergence):
+    z, b = some()
+    for tau in (0.3, 2.0):
+        soft = worst_case(z, divergence=divergence, sample_weight=b, tau=tau)
+        hard = worst_case(z, soft.achieved, divergence, b)
+        np.testing.assert_allclose(hard.weights, soft.weights, atol=1e-8)
+        assert hard.alpha == pytest.approx(tau, rel=1e-5)
+        assert soft.rho == soft.achieved
+    for rho in (0.01, 0.1):
+        hard = worst_case(z, rho, divergence, b)
+        soft = worst_case(z, divergence=divergence, sample_weight=b, tau=hard.alpha)
+        np.testing.assert_allclose(soft.weights, hard.weights, atol=1e-8)
+        assert soft.achieved == pytest.approx(rho, rel=1e-6)
+
+
+@pytest.mark.parametrize("tau", TAUS)
+def test_kl_is_the_tilted_loss(tau):
+    z, b = some()
+    tilted = tau * logsumexp(z[b > 0] / tau, b=b[b > 0] / b.sum())
+    soft = worst_case(z, divergence="kl", sample_weight=b, tau=tau)
+    assert soft.value == pytest.approx(tilted, rel=1e-9, abs=1e-9)
+    assert soft.alpha == tau
+
+
+@pytest.mark.parametrize("divergence", ALL, ids=repr)
+def test_limits(divergence):
+    z, b = some()
+    mean, largest = np.average(z, weights=b), z[b > 0].max()
+    values = [
+        worst_case(z, divergence=divergence, sample_weight=b, tau=tau).value
+        for tau in (0.0, 1e-6, 0.1, 1.0, 1e8, math.inf)
+    ]
+    assert values[0] == largest
+    assert values[-1] == pytest.approx(mean)
+    assert values[1] == pytest.approx(largest, abs=0.02)  # reverse KL approaches it as τ log 1/τ
+    assert values[-2] == pytest.approx(mean, abs=1e-6)
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("divergence", ALL, ids=repr)
+def test_scale_shift_and_repeated_rows(divergence):
+    z, b = some()
+    counts = np.random.default_rng(2).integers(0, 3, z.size)
+    soft = worst_case(z, divergence=divergence, sample_weight=counts, tau=0.4)
+    repeated = worst_case(np.repeat(z, counts), divergence=divergence, tau=0.4)
+    assert repeated.value == pytest.approx(soft.value, rel=1e-10)
+    plain = worst_case(z, divergence=divergence, sample_weight=b, tau=0.4)
+    for scale, shift in ((1e-20, 0.0), (1e20, 0.0), (1.0, 1e3)):
+        moved = worst_case(
+            scale * z + shift, divergence=divergence, sample_weight=b, tau=scale * 0.4
+        )
+        assert moved.value == pytest.approx(scale * plain.value + shift, rel=1e-9)
+        np.testing.assert_allclose(moved.weights, plain.weights, atol=1e-9)
+
+
+def test_estimators():
+    X = np.random.default_rng(0).standard_normal((60, 2))
+    model = RobustRegressor().fit(X, X[:, 0] ** 2)
+    found = model.worst_case(X, X[:, 0] ** 2, tau=0.3)
+    expected = worst_case(model.losses(X, X[:, 0] ** 2), tau=0.3)
+    assert found.value == expected.value
+    groups = X[:, 1] > 0
+    means = [model.losses(X, X[:, 0] ** 2)[groups == side].mean() for side in (False, True)]
+    by_group = model.worst_case(X, X[:, 0] ** 2, groups=groups, tau=0.3).value
+    shares = [(~groups).mean(), groups.mean()]
+    assert by_group == pytest.approx(worst_case(means, sample_weight=shares, tau=0.3).value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tau": -1.0}, "'tau' parameter must be a number of at least 0"),
+        ({"tau": math.nan}, "'tau' parameter must be a number of at least 0"),
+        ({"tau": "much"}, "'tau' parameter must be a number of at least 0"),
+        ({"tau": 1.0, "rho": 0.1}, r"replaces 'rho': .* tau=1.0 and rho=0.1"),
+        ({"tau": 1.0, "divergence": CVaR(0.5)}, r"strictly convex .* CVaR\(level=0.5\)"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        worst_case([1.0, 2.0], **arguments)
+    with pytest.raises(ValueError, match="1 NaN"):
+        worst_case([1.0, math.nan], tau=1.0)
