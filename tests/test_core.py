@@ -114,6 +114,24 @@ def test_sweeps_in_parts_give_the_same_bits(divergence, weighted):
         np.testing.assert_array_equal(weights, out)
 
 
+@pytest.mark.parametrize("divergence", ALL, ids=name)
+def test_sums_of_blocks_may_be_joined_first(divergence):
+    """The joined sums take the place of those of the chunks, up to rounding."""
+    z = np.random.default_rng(0).exponential(size=3 * _core.CHUNK + 100)
+    out, seen, parts = np.empty(z.size), np.empty((4, 5)), np.empty((4, 6))
+    at_once = _core.solve(divergence.core, 0.1, z, None, out.copy())
+    _core.survey(z, None, seen)
+    search = _core.Search(divergence.core, 0.1, z.size, seen, (np.inf, 0.0))
+    while not search.done:
+        search.sweep(z, None, out, parts)
+        total = np.empty(6)
+        search.join(parts[2:], total)
+        search.advance(np.vstack([parts[:2], total]))
+    assert search.answer()[1] == pytest.approx(at_once[1], rel=1e-12)
+    with pytest.raises(ValueError, match="ended"):
+        search.join(parts, total)
+
+
 def test_a_state_of_another_size_is_refused():
     with pytest.raises(ValueError, match="another size"):
         _core.Search(ChiSquare().core, b"too short")

@@ -81,6 +81,16 @@ struct PySearch {
         }));
     }
 
+    // Adds up the sums of some chunks, or of some blocks, in order.
+    void join(const Matrix& parts, OutVector total) const {
+        require(!done(), "The search has ended.");
+        require(parts.shape(0) > 0 && parts.shape(1) == 6, "parts must have 6 columns.");
+        require_length(total, 6, "total");
+        const auto* sums = reinterpret_cast<const Sums*>(parts.data());
+        const Sums joined = kernels().join(divergence.core, core, sums, parts.shape(0));
+        std::memcpy(total.data(), &joined, sizeof(joined));
+    }
+
     void advance(const Matrix& parts) {
         require(!done(), "The search has ended.");
         require(parts.shape(0) > 0 && parts.shape(1) == 6, "parts must have 6 columns.");
@@ -209,6 +219,8 @@ void bind_inner(nb::module_& module) {
         .def_prop_ro("done", &PySearch::done)
         .def("sweep", &PySearch::sweep, "z"_a.noconvert(), "base"_a.noconvert().none(),
              "out"_a.noconvert(), "parts"_a.noconvert(), "Write the sums of each chunk of a block.")
+        .def("join", &PySearch::join, "parts"_a.noconvert(), "total"_a.noconvert(),
+             "Write the sum of the sums of some chunks, which `advance` takes in their place.")
         .def("advance", &PySearch::advance, "parts"_a.noconvert(),
              "Prepare the next sweep from the sums of all chunks in order.")
         .def("answer", &PySearch::answer);

@@ -43,6 +43,10 @@ const Kernels table = {
            Sums* parts, Workers& workers) {
             return sweep(ball_of(divergence, open), open.search, losses, out, parts, workers);
         },
+    .join =
+        [](const Divergence& divergence, const OpenSearch& open, const Sums* parts, size_t chunks) {
+            return join(ball_of(divergence, open), open.search, parts, chunks);
+        },
     .advance =
         [](const Divergence& divergence, OpenSearch& open, const Sums* parts, size_t chunks) {
             const Ball ball = ball_of(divergence, open);

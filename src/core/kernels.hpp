@@ -53,6 +53,7 @@ struct Kernels {
     OpenSearch (*begin)(const Divergence&, double rho, size_t n, const Survey&, const Multipliers&);
     Status (*sweep)(const Divergence&, const OpenSearch&, const Losses&, double* out, Sums* parts,
                     Workers&);
+    Sums (*join)(const Divergence&, const OpenSearch&, const Sums* parts, size_t chunks);
     void (*advance)(const Divergence&, OpenSearch&, const Sums* parts, size_t chunks);
     Answer (*conclude)(const Divergence&, const OpenSearch&);
     size_t (*sample_stride)(const Divergence&, size_t n);

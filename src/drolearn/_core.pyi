@@ -241,6 +241,18 @@ class Search:
     ) -> None:
         """Write the sums of each chunk of a block."""
 
+    def join(
+        self,
+        parts: Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ],
+        total: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """
+        Write the sum of the sums of some chunks, which `advance` takes in their place.
+        """
+
     def advance(
         self,
         parts: Annotated[
