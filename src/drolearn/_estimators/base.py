@@ -283,27 +283,43 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         problem = self._problem(data, group_indices, rho, divergence, l2)
         warn_of_all_weights(problem, stacklevel=5)
         watch = self._progress_callback(data, context)
-        solution = self._run(problem, watch)
-        if rho is None and not solution.ending.asked_for:
-            radius = radius_that_learns(problem, solution.theta)
-            if radius < problem.rho:
-                problem = self._problem(data, group_indices, radius, divergence, l2)
-                solution = self._run(problem, watch)
+
+        def in_ball(radius: float) -> Problem:
+            return self._problem(data, group_indices, radius, divergence, l2)
+
+        problem, solution = self._solve(problem, watch, in_ball if rho is None else None)
         self._set_attributes(problem, solution, data.X.dtype)
         if is_root:
             context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+        self._report(problem, solution, stacklevel=5)
+        return self
+
+    def _solve(
+        self, problem: Problem, watch: Watch | None, in_ball: Callable[[float], Problem] | None
+    ) -> tuple[Problem, Solution]:
+        """Solve a problem; with `in_ball`, again in a smaller ball if nothing can be learned."""
+        solution = self._run(problem, watch)
+        if in_ball is not None and not solution.ending.asked_for:
+            radius = radius_that_learns(problem, solution.theta)
+            if radius < problem.rho:
+                problem = in_ball(radius)
+                solution = self._run(problem, watch)
+        return problem, solution
+
+    def _report(self, problem: Problem, solution: Solution, stacklevel: int) -> None:
+        """Warn of zero models and missed tolerances; raise KeyboardInterrupt after Ctrl-C."""
         if solution.ending is Ending.INTERRUPTED:  # the attributes hold the best model so far
             raise KeyboardInterrupt
         if solution.ending is Ending.ZERO_MODEL:
-            warnings.warn(solution.status, ZeroModelWarning, stacklevel=4)
+            warnings.warn(solution.status, ZeroModelWarning, stacklevel=stacklevel)
         elif problem.reference is not None and needs_no_columns(
             problem, solution.theta, solution.value, self.tol or 0.0
         ):
-            warnings.warn(describe_useless_columns(problem.rho), ZeroModelWarning, stacklevel=4)
+            status = describe_useless_columns(problem.rho)
+            warnings.warn(status, ZeroModelWarning, stacklevel=stacklevel)
         reached = self.tol is None or solution.converged or solution.ending is Ending.STOPPED
         if solution.ending is Ending.SEPARABLE or not reached:
-            warnings.warn(solution.status, ConvergenceWarning, stacklevel=4)
-        return self
+            warnings.warn(solution.status, ConvergenceWarning, stacklevel=stacklevel)
 
     def _run(self, problem: Problem, watch: Watch | None) -> Solution:
         return run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ __all__ = [
     "norm_bound",
     "optimal_zero_model",
     "saddle_weights",
-    "weighted_hessian",
 ]
 
 Array = NDArray[np.float64]
@@ -75,90 +73,43 @@ def duality_gap(problem: Problem, point: Point, tol: float, value: float | None 
     l* is finite.  That matters if a column separates the classes of some rows: l' tends to 0 there,
     and l' − l'' X̃δ may have the wrong sign.
     """
-    conjugate = problem.loss.conjugate
-    if conjugate is None:
+    if problem.loss.conjugate is None:
         return math.nan
-    at, p, penalty = point.at, point.at.worst.weights, problem.penalty
+    at, penalty = point.at, problem.penalty
     reached = point.value if value is None else value
-    constant = 0.0 if problem.reference is None else float(p @ problem.reference)
 
-    def bound(u: Array, delta: Array, residual: Array) -> float:
-        total = 0.0
-        for rows in _chunks(problem.n):
-            positive = p[rows] > 0.0
-            scores = slice(rows.start * problem.m, rows.stop * problem.m)
-            values = conjugate(u[scores], problem.y[rows])[positive]
-            total += float(p[rows][positive] @ values)
+    def bound(total: float, delta: Array, residual: Array) -> float:
         if not math.isfinite(total):
             return math.inf
-        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2) - constant
+        lower = -total - 0.5 * float(penalty @ (point.v - delta) ** 2)
         slack = float(np.linalg.norm(residual)) * norm_bound(problem, point)
         return max(reached - lower, 0.0) + slack
 
     free = penalty <= 1e-100  # g/penalty and its square would overflow
     delta = np.divide(point.gradient, penalty, out=np.zeros_like(penalty), where=~free)
-    best = bound(at.slopes, delta, point.gradient * free)
+    best = bound(problem.dual_sums(at, None)[0], delta, point.gradient * free)
     if best <= 0.1 * tol * problem.loss_scale(reached) or not can_certify_closely(problem):
         return best
-    hessian = weighted_hessian(problem, at)
+    hessian = problem.weighted_hessian(at)
     hessian[np.diag_indices_from(hessian)] += penalty
     for ridge in (1e-12, 1e-9, 1e-6):
         # A larger ridge limits the step in directions without curvature.
         delta = solve_spd(hessian, point.gradient, ridge)
         if not float(np.linalg.norm(delta)) <= 1e3 * norm_bound(problem, point):
             continue
-        u = _slopes_after(problem, at, problem.scores(problem.to_model(delta)))
-        residual = problem.scaled_gradient(problem.data_gradient(u, p))
-        best = min(best, bound(u, delta, residual + penalty * (point.v - delta)))
+        total, residual = problem.dual_sums(at, delta)
+        best = min(best, bound(total, delta, residual + penalty * (point.v - delta)))
         if best <= tol * problem.loss_scale(reached):
             break
     return best
 
 
-def weighted_hessian(problem: Problem, at: Evaluation) -> Array:
-    """The Hessian of the weighted loss Σ p l without penalty.
-
-    For m classes with probabilities q, l'' is the matrix diag(q) − q qᵀ of each row.
-    """
-    p, m = at.worst.weights, problem.m
-    if m == 1:
-        return problem.gram(p * problem.loss.bends(at.scores, problem.y, problem.threads))[0]
-    size, q = problem.d + 1, _probabilities(problem, at)
-    hessian = np.empty((m, size, m, size))
-    for k in range(m):
-        hessian[k, :, k] = problem.gram(p * q[:, k] * (1.0 - q[:, k]))[0]
-        for other in range(k):
-            block = -problem.gram(p * q[:, k] * q[:, other])[0]
-            hessian[k, :, other], hessian[other, :, k] = block, block.T
-    return hessian.reshape(m * size, m * size)
-
-
 def curvature_of(problem: Problem, at: Evaluation) -> float:
-    """Σ p l'', for m classes with the trace of l'': a measure of the size of `weighted_hessian`."""
+    """Σ p l'', for m classes with the trace of l'': a measure of the size of the Hessian."""
     if problem.m == 1:
         return float(at.worst.weights @ problem.loss.bends(at.scores, problem.y, problem.threads))
-    q = _probabilities(problem, at)
+    q = problem.probabilities(at)
     return float(at.worst.weights @ (q * (1.0 - q)).sum(axis=1))
-
-
-def _probabilities(problem: Problem, at: Evaluation) -> Array:
-    """The probabilities of the classes, one line for each row."""
-    q = at.slopes.reshape(-1, problem.m).copy()
-    q[np.arange(problem.n), problem.y.astype(np.int64)] += 1.0
-    return q
-
-
-def _slopes_after(problem: Problem, at: Evaluation, f: Array) -> Array:
-    """l' − l'' f for scores f, moved to where l* is finite."""
-    y, m = problem.y, problem.m
-    if m == 1:
-        curvature = problem.loss.bends(at.scores, y, problem.threads)
-        return problem.loss.clip_slopes(at.slopes - curvature * f, y)
-    q, f = _probabilities(problem, at), f.reshape(-1, m)
-    moved = np.maximum(q * (1.0 - f + (q * f).sum(axis=1, keepdims=True)), 0.0)
-    moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
-    moved[np.arange(problem.n), y.astype(np.int64)] -= 1.0
-    return moved.ravel()
 
 
 def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
@@ -173,7 +124,7 @@ def optimal_zero_model(problem: Problem, point: Point) -> ZeroModel | None:
     if problem.rho < radius * (1.0 - 1e-12):
         return None
     zero = problem.evaluate(problem.scores(problem.zeros()))
-    gradient_norm = float(abs(zero.slopes).max()) * ball.residual
+    gradient_norm = problem.largest_slope(zero) * ball.residual
     gap = gradient_norm * norm_bound(problem, point)
     return ZeroModel(gap, gradient_norm, zero) if gap <= 1e-6 * zero.value else None
 
@@ -228,8 +179,3 @@ def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:
 def norm_bound(problem: Problem, point: Point) -> float:
     """The norm in scaled coordinates up to which a certificate holds."""
     return 10.0 * max(float(np.linalg.norm(point.v)), problem.typical_norm)
-
-
-def _chunks(n: int) -> Iterator[slice]:
-    """Slices of 65,536 rows, to keep temporary arrays small."""
-    return (slice(first, first + 65_536) for first in range(0, n, 65_536))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn import _core
+from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import bend_of, inverse_of
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.certificate import Point
@@ -89,7 +89,7 @@ def line_search(
             high = step
         else:
             best = (v, at)
-            new_slope = _directional_derivative(problem, at, score_change)
+            new_slope = problem.derivative_along(at, score_change)
             if new_slope + float(problem.penalty @ (v * direction)) >= 0.9 * slope:
                 break
             low = step
@@ -97,13 +97,6 @@ def line_search(
         if high - low <= 1e-14 * step:
             break
     return None if best is None else point_of(problem, *best)
-
-
-def _directional_derivative(problem: Problem, at: Evaluation, score_change: Array) -> float:
-    of_rows = at.slopes * score_change
-    if problem.m > 1:
-        of_rows = of_rows.reshape(-1, problem.m).sum(axis=1)
-    return float(at.worst.weights @ of_rows)
 
 
 # -- L-BFGS ----------------------------------------------------------------------------
@@ -191,33 +184,31 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
 
     where z are the losses of the rows or groups that the ball reweights, and J their gradients.
     """
-    at, worst, groups = point.at, point.at.worst, problem.groups
-    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
+    at, worst = point.at, point.at.worst
     if goal.plain or problem.plain:
-        hessian, _ = problem.gram(worst.weights * curvature)
-    elif groups is not None:
-        alpha, losses = _positive_alpha(problem, worst), groups.means(at.losses)
-        bend = at.bend or bend_of(
-            problem.divergence, losses, at.shares, groups.shares, alpha, worst.lam, both=True
-        )
-        hessian, _ = problem.gram(worst.weights * curvature)
-        gradients = problem.group_gradients(at)
-        sides = gradients.T @ bend.columns
-        hessian += (gradients.T * bend.v) @ gradients - sides @ bend.inner @ sides.T
-    elif at.bend is not None:
-        h = worst.weights * curvature + at.bend.v * at.slopes**2
-        hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
-        hessian -= sides @ at.bend.inner @ sides.T
-    else:  # the same, computed in one pass of the core
-        out, multipliers = np.empty((3, problem.n)), (_positive_alpha(problem, worst), worst.lam)
-        losses, derivatives = (at.losses, problem.weights), (at.slopes, curvature)
-        m = _core.second_order(
-            problem.divergence.core, losses, worst.weights, multipliers, derivatives, out,
-            problem.threads,
-        )  # fmt: skip
-        hessian, sides = problem.gram(*out)
-        hessian -= sides @ inverse_of(*m) @ sides.T
-    return hessian
+        return problem.second_order(at, None)[0]
+    if problem.groups is not None:
+        return _hessian_of_groups(problem, problem.groups, at)
+    if at.bend is None:
+        hessian, sides, m = problem.second_order(at, (_positive_alpha(problem, worst), worst.lam))
+        return hessian - sides @ inverse_of(m[0, 0], m[0, 1], m[1, 1]) @ sides.T
+    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
+    h = worst.weights * curvature + at.bend.v * at.slopes**2
+    hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
+    return hessian - sides @ at.bend.inner @ sides.T
+
+
+def _hessian_of_groups(problem: Problem, groups: Groups, at: Evaluation) -> Array:
+    """`robust_hessian` of a ball over groups."""
+    alpha, losses = _positive_alpha(problem, at.worst), groups.means(at.losses)
+    bend = at.bend or bend_of(
+        problem.divergence, losses, at.shares, groups.shares, alpha, at.worst.lam, both=True
+    )
+    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
+    hessian, _ = problem.gram(at.worst.weights * curvature)
+    gradients = problem.group_gradients(at)
+    sides = gradients.T @ bend.columns
+    return hessian + (gradients.T * bend.v) @ gradients - sides @ bend.inner @ sides.T
 
 
 def _positive_alpha(problem: Problem, worst: WorstCase) -> float:

@@ -41,7 +41,7 @@ from drolearn._solvers.directions import (
 )
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.group_steps import balanced
-from drolearn._solvers.iterations import Iterates, Run, can_separate, largest_loss
+from drolearn._solvers.iterations import Iterates, Run, can_separate
 from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
@@ -292,7 +292,8 @@ class _Solve(Run):
         if gap <= self.allowed:
             return False
         exhausted = self.iterates.steps >= self.max_iter
-        if not can_smooth(problem.divergence) or problem.plain or exhausted:
+        possible = can_smooth(problem.divergence) and problem.local
+        if not possible or problem.plain or exhausted:
             if self.ending in _BY_ITSELF and gap > _UNCERTIFIED * self.allowed:
                 self.ending = Ending.UNCERTIFIED
             return False
@@ -380,7 +381,7 @@ class _Solve(Run):
         gap = self.known_gap()
         if self.ending is Ending.EXHAUSTED:
             # The first steps decrease the plain mean, and may increase the robust loss.
-            scores = np.zeros(problem.n * problem.m)
+            scores = problem.zero_scores()
             zero = point_at(problem, np.zeros_like(point.v), ROBUST, scores)
             if zero.value < point.value:
                 gap, point = max(gap - (point.value - zero.value), 0.0), zero
@@ -441,7 +442,7 @@ class _Solve(Run):
 
     def separates(self) -> bool:
         """Whether the model separates the classes of all rows with a margin, without a penalty."""
-        return can_separate(self.problem) and largest_loss(self.problem, self.point) <= _SEPARATED
+        return can_separate(self.problem) and self.problem.largest_loss(self.point.at) <= _SEPARATED
 
     # -- checkpoints -------------------------------------------------------------------
 

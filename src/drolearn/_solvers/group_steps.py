@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import Bend, smoothed
 from drolearn._inner.worst_case import WorstCase
-from drolearn._solvers.certificate import Point, weighted_hessian
+from drolearn._solvers.certificate import Point
 from drolearn._solvers.linear_algebra import solve_spd
 from drolearn._solvers.problem import Problem
 
@@ -59,7 +59,7 @@ def balanced(problem: Problem, groups: Groups, point: Point, epsilon: float) -> 
 def _step(problem: Problem, groups: Groups, point: Point, epsilon: float) -> tuple[Array, Array]:
     """The step d that minimises the model, and the weights q there."""
     at = point.at
-    hessian = weighted_hessian(problem, at)
+    hessian = problem.weighted_hessian(at)
     hessian[np.diag_indices_from(hessian)] += problem.penalty
     jacobian = problem.group_gradients(at)
     g = problem.penalty * point.v

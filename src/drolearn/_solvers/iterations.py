@@ -25,7 +25,7 @@ from drolearn._solvers.directions import (
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.problem import Problem
 
-__all__ = ["Iterates", "Run", "can_separate", "largest_loss", "near_baseline"]
+__all__ = ["Iterates", "Run", "can_separate", "near_baseline"]
 
 Array = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ class Run:
         At zero all losses may be equal, and the robust loss is not differentiable.
         """
         problem = self.problem
-        v, scores = np.zeros(problem.size), np.zeros(problem.n * problem.m)
+        v, scores = np.zeros(problem.size), problem.zero_scores()
         if problem.plain:
             self.iterates = Iterates(point_at(problem, v, ROBUST, scores))
             return
@@ -134,14 +134,6 @@ def near_baseline(problem: Problem, value: float) -> bool:
 def can_separate(problem: Problem) -> bool:
     """Whether the loss may tend to 0 without reaching it, as it does for separable classes."""
     return problem.l2 == 0.0 and problem.loss.kind in ("logistic", "multinomial")
-
-
-def largest_loss(problem: Problem, point: Point) -> float:
-    """The largest loss of a row with positive weight; not the largest regret."""
-    losses = point.at.losses
-    if problem.reference is not None:
-        losses = losses + problem.reference
-    return float((losses if problem.weights is None else losses[problem.weights > 0.0]).max())
 
 
 def _iterate(

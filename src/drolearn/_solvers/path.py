@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn._solvers.certificate import Point, curvature_of, weighted_hessian
+from drolearn._solvers.certificate import Point, curvature_of
 from drolearn._solvers.directions import Inverse, newton_cost, point_of
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.exact import Minimum, minimise
@@ -159,7 +159,7 @@ class Path:
             if known is not None and known.similar(curvature):
                 self.hessians[ball] = known
                 return known
-        self.hessians[ball] = found = _Hessian(weighted_hessian(problem, point.at), curvature)
+        self.hessians[ball] = found = _Hessian(problem.weighted_hessian(point.at), curvature)
         return found
 
     def _with_steps(self, run: Run, tol: float, max_iter: int) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from drolearn import _core
 from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import Bend, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
+from drolearn._solvers.columns import Columns, Moments, Scaling, columns_of
 from drolearn._solvers.gram import over_slabs
 from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
@@ -30,8 +31,6 @@ from drolearn.loss import Loss
 __all__ = ["Evaluation", "Problem", "subsample"]
 
 Array = NDArray[np.float64]
-Scaling = Literal["exact", "draws", "none"]
-Columns = tuple[Array, Array, float]
 _MEAN = as_divergence("chi2")  # with radius 0
 # Column statistics come from a subsample of rows with about this many stored numbers.
 _MEASURED = 5_000_000
@@ -127,6 +126,16 @@ class Problem:
         return _core.Rows(self.X if aligned else np.ascontiguousarray(self.X))
 
     @property
+    def local(self) -> bool:
+        """Whether the rows are in this process, so that single rows can be used."""
+        return True
+
+    @property
+    def zero_dual(self) -> Any:
+        """What `smallest_ball` maximises, if it is not computed from rows in this process."""
+        return None
+
+    @property
     def row_size(self) -> float:
         """Mean number of stored numbers in a row."""
         return max(self.X.nnz / self.n, 1.0) if self.sparse else float(self.d)
@@ -180,64 +189,30 @@ class Problem:
             return self.measured
         all_rows = np.arange(self.n) if self.weights is None else np.flatnonzero(self.weights)
         rows = all_rows[subsample(all_rows.size, int(_MEASURED / self.row_size))]
-        columns = self._measure(rows)
+        columns = self._columns_of(rows)
         if rows.size < all_rows.size and not self.sparse and not columns[1][:-1].all():
             # A column that is constant on the subsample may vary on the other rows.
-            columns = self._measure(all_rows)
+            columns = self._columns_of(all_rows)
         return columns
 
-    def _measure(self, rows: NDArray[np.int64]) -> Columns:
+    def _columns_of(self, rows: Any) -> Columns:
         """`columns`, estimated on some rows."""
-        mean = np.zeros(self.d)
-        total, square, largest = self._moments(rows, None)
-        weight = float(rows.size) if self.weights is None else float(self.weights[rows].sum())
-        if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
-            wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
-            raise ValueError(
-                f"The 'X' parameter must have columns with largest absolute values between 1e-140 "
-                f"and 1e140, so that squares do not overflow. Column {wrong} has "
-                f"{largest[wrong]:.3g}: rescale it, for example with StandardScaler."
-            )
-        if not self.sparse and self.intercept and self.scaling != "none":
-            mean = total / weight
-            _, square, largest = self._moments(rows, mean)
-        elif self.intercept and self.scaling == "exact":
-            # Centre a sparse column only if its squares about the mean exceed rounding errors.
-            # Stochastic solvers do not centre: each step would touch all columns.
-            about = square - total * (total / weight)
-            mean = np.where(about > 1e-8 * square, total / weight, 0.0)
-            square = np.where(about > 1e-8 * square, about, square)
-        if self.scaling == "none":
-            scale = np.append(np.ones(self.d), float(self.intercept))
-            return np.zeros(self.d), scale, float(square.sum() / weight) + self.intercept
-        rms = np.sqrt(square / weight)
-        # The deviations of a constant column are rounding errors.
-        rms[rms <= 1e-13 * abs(mean)] = 0.0
-        if self.scaling == "draws":
-            spread = rms * largest
-        else:
-            # At a fitted model the mean second derivative is far below the largest one.
-            bend = 0.04 * self.loss.smoothness
-            spread = np.where(rms > 0.0, bend * rms**2 + self.l2, 0.0)
-        if self.sparse and rows.size < self.n:
-            # A column that is zero on the subsample is rare, but not constant.
-            rare = largest.max(initial=0.0) ** 2
-            rare /= math.sqrt(rows.size) if self.scaling == "draws" else rows.size
-            spread[spread == 0.0] = rare + self.l2 * (self.scaling == "exact")
-        with np.errstate(divide="ignore", over="ignore"):
-            scale = np.where(spread > 1e-290, 1.0 / spread, 0.0)
-        if self.sparse and self.scaling == "draws":
-            scale = _powers_of_two(scale)
-        mean[scale == 0.0] = 0.0
-        trace = float(scale @ rms**2) + self.intercept
-        intercept_scale = 1.0 if self.scaling == "draws" else 25.0 / self.loss.smoothness
-        return mean, np.append(scale, intercept_scale * self.intercept), max(trace, 1e-300)
+        return columns_of(
+            lambda mean: self.moments(rows, mean),
+            self.n,
+            sparse=self.sparse,
+            intercept=self.intercept,
+            scaling=self.scaling,
+            smoothness=self.loss.smoothness,
+            l2=self.l2,
+        )
 
-    def _moments(self, rows: NDArray[np.int64], mean: Array | None) -> Array:
+    def moments(self, rows: Any, mean: Array | None) -> Moments:
         """Sum, sum of squares and largest absolute value of x − mean over some rows."""
         out = np.empty((3, self.d))
         self.rows.moments(rows, self.weights, mean, out)
-        return out
+        weight = float(rows.size) if self.weights is None else float(self.weights[rows].sum())
+        return Moments(out[0], out[1], out[2], weight, rows.size)
 
     @cached_property
     def largest_eigenvalue(self) -> float:
@@ -293,6 +268,10 @@ class Problem:
         return np.tile(of_columns, self.m)
 
     # -- passes over all rows ----------------------------------------------------------
+
+    def zero_scores(self) -> Array:
+        """The scores of the zero model."""
+        return np.zeros(self.n * self.m)
 
     def scores(self, theta: Array) -> Array:
         """X w + c of all rows, m numbers for each."""
@@ -392,6 +371,22 @@ class Problem:
         """∇R = Σ p* ∇l, without penalty, of shape (m, d + 1)."""
         return self.data_gradient(at.slopes, at.worst.weights)
 
+    def derivative_along(self, at: Evaluation, score_change: Array) -> float:
+        """The derivative of R along a change of the scores."""
+        of_rows = at.slopes * score_change
+        if self.m > 1:
+            of_rows = of_rows.reshape(-1, self.m).sum(axis=1)
+        return float(at.worst.weights @ of_rows)
+
+    def largest_loss(self, at: Evaluation) -> float:
+        """The largest loss of a row with positive weight; not the largest regret."""
+        losses = at.losses if self.reference is None else at.losses + self.reference
+        return float((losses if self.weights is None else losses[self.weights > 0.0]).max())
+
+    def largest_slope(self, at: Evaluation) -> float:
+        """The largest derivative of a loss in a score, in absolute value."""
+        return float(abs(at.slopes).max())
+
     @cached_property
     def baseline_loss(self) -> float:
         """The mean loss of the zero model, or of predicting mean y in regression with intercept."""
@@ -471,20 +466,82 @@ class Problem:
         total[:, -1] *= math.sqrt(scale[-1])
         return total, columns
 
+    def second_order(
+        self, at: Evaluation, multipliers: tuple[float, float] | None
+    ) -> tuple[Array, Array, Array]:
+        """Σ p l'' x̃x̃ᵀ + X̃ᵀ diag(v l'²) X̃, C̃ and M: the Hessian of R is the first − C̃ M⁻¹ C̃ᵀ.
 
-def _powers_of_two(scale: Array) -> Array:
-    """Scales rounded to powers of two, at most 200 different ones.
+        `multipliers` are α and λ; None for the plain mean, where v = 0.  For m = 1.
+        """
+        curvature = self.loss.bends(at.scores, self.y, self.threads)
+        if multipliers is None:
+            hessian, _ = self.gram(at.worst.weights * curvature)
+            return hessian, np.zeros((self.size, 2)), np.zeros((2, 2))
+        out, losses = np.empty((3, self.n)), (at.losses, self.weights)
+        aa, ab, bb = _core.second_order(
+            self.divergence.core, losses, at.worst.weights, multipliers, (at.slopes, curvature),
+            out, self.threads,
+        )  # fmt: skip
+        return *self.gram(*out), np.array([[aa, ab], [ab, bb]])
 
-    Sparse steps process columns of equal scale together.  Capping the range only shortens the
-    steps of some columns.
-    """
-    positive = scale > 0.0
-    if not positive.any():
-        return scale
-    exponent = np.round(np.log2(scale[positive]))
-    rounded = np.zeros_like(scale)
-    rounded[positive] = np.exp2(np.minimum(exponent, exponent.min() + 200.0))
-    return rounded
+    def weighted_hessian(self, at: Evaluation) -> Array:
+        """The Hessian of the weighted loss Σ p l without penalty.
+
+        For m classes with probabilities q, l'' is the matrix diag(q) − q qᵀ of each row.
+        """
+        p, m = at.worst.weights, self.m
+        if m == 1:
+            return self.gram(p * self.loss.bends(at.scores, self.y, self.threads))[0]
+        size, q = self.d + 1, self.probabilities(at)
+        hessian = np.empty((m, size, m, size))
+        for k in range(m):
+            hessian[k, :, k] = self.gram(p * q[:, k] * (1.0 - q[:, k]))[0]
+            for other in range(k):
+                block = -self.gram(p * q[:, k] * q[:, other])[0]
+                hessian[k, :, other], hessian[other, :, k] = block, block.T
+        return hessian.reshape(m * size, m * size)
+
+    def probabilities(self, at: Evaluation) -> Array:
+        """The probabilities of the classes, one line for each row."""
+        q = at.slopes.reshape(-1, self.m).copy()
+        q[np.arange(self.n), self.y.astype(np.int64)] += 1.0
+        return q
+
+    def dual_sums(self, at: Evaluation, delta: Array | None) -> tuple[float, Array]:
+        """Σ p (l*(u) + c) and X̃ᵀ(p u) at u = l' − l'' X̃δ, moved to where l* is finite; see
+        `duality_gap`.  Without δ, u = l', and the second is not needed.
+        """
+        conjugate, p = self.loss.conjugate, at.worst.weights
+        if conjugate is None:
+            raise RuntimeError("The loss has no conjugate.")
+        u = (
+            at.slopes
+            if delta is None
+            else self._slopes_after(at, self.scores(self.to_model(delta)))
+        )
+        total = 0.0
+        for first in range(0, self.n, 65_536):  # to keep temporary arrays small
+            rows = slice(first, first + 65_536)
+            positive = p[rows] > 0.0
+            scores = slice(rows.start * self.m, rows.stop * self.m)
+            total += float(p[rows][positive] @ conjugate(u[scores], self.y[rows])[positive])
+        if self.reference is not None:
+            total += float(p @ self.reference)
+        if delta is None:
+            return total, np.zeros(self.size)
+        return total, self.scaled_gradient(self.data_gradient(u, p))
+
+    def _slopes_after(self, at: Evaluation, f: Array) -> Array:
+        """l' − l'' f for scores f, moved to where l* is finite."""
+        y, m = self.y, self.m
+        if m == 1:
+            curvature = self.loss.bends(at.scores, y, self.threads)
+            return self.loss.clip_slopes(at.slopes - curvature * f, y)
+        q, f = self.probabilities(at), f.reshape(-1, m)
+        moved = np.maximum(q * (1.0 - f + (q * f).sum(axis=1, keepdims=True)), 0.0)
+        moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
+        moved[np.arange(self.n), y.astype(np.int64)] -= 1.0
+        return moved.ravel()
 
 
 def subsample(n: int, count: int) -> NDArray[np.int64]:

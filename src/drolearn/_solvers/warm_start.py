@@ -43,7 +43,7 @@ def warm_start(problem: Problem, direction: str, may_switch: bool, tol: float) -
     Otherwise Newton's method solves n/16 and n/4 rows, where its steps are cheap.
     """
     least = max(_LEAST_ROWS, _ROWS_PER_COLUMN * (problem.d + 1))
-    if problem.groups is not None or problem.n // _SHARES[0] < least:
+    if not problem.local or problem.groups is not None or problem.n // _SHARES[0] < least:
         return None
     run = _on_subsample(problem, _SHARES[0])
     if run is None:

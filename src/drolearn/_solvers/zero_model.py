@@ -17,8 +17,9 @@ No p exceeds 1, so (φ')⁻¹ is cut off at 1/min b; φ* is then finite everywhe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,18 @@ from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Problem
 
 __all__ = [
+    "DualPoint",
     "SharedBall",
     "SmallestBall",
+    "ZeroDual",
+    "conjugate_gradients",
+    "dual_hessian",
+    "dual_weights",
+    "has_small_matrix",
     "least_moved_mass",
+    "moment_of",
     "needs_no_columns",
+    "products_of",
     "smallest_ball",
 ]
 
@@ -69,15 +78,37 @@ _NONE = SmallestBall(math.inf, np.empty(0), math.inf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Dual:
+class DualPoint:
     """The dual function at one point."""
 
+    point: Array
     value: float
-    p: Array
+    mass: float
+    """Σ p."""
     gradient: Array
     """Minus the derivatives in μ and ν: Σ p a and Σ p − 1."""
+    p: Array
     curvature: Array
     """b ds/dt of the rows."""
+
+
+class ZeroDual(Protocol):
+    """The dual function of a problem."""
+
+    smallest: float
+    """The smallest positive base weight."""
+
+    def evaluate(self, point: Array) -> DualPoint:
+        """The dual function at (μ, ν)."""
+        ...
+
+    def newton_step(self, at: DualPoint) -> Array:
+        """H⁻¹ g with H = Σ h (a, 1)(a, 1)ᵀ, h the curvature of the rows."""
+        ...
+
+    def ball(self, at: DualPoint) -> tuple[float, Array]:
+        """The divergence of the weights p / Σ p, and these weights if they are in this process."""
+        ...
 
 
 class SharedBall:
@@ -99,41 +130,39 @@ def smallest_ball(problem: Problem, at_most: float = math.inf) -> SmallestBall:
     Balls of a radius above `at_most` count as none, and the search ends once it is proved that only
     these are left.
     """
-    b = problem.base_weights
-    point = np.zeros(problem.size + 1)
-    at = _evaluate(problem, b, point)
+    dual: ZeroDual = problem.zero_dual or _RowDual(problem)
+    at = dual.evaluate(np.zeros(problem.size + 1))
     # No weights have a larger divergence; a dual value above it proves that there are none.
-    largest = min(at_most, problem.divergence.maximum(float(b[b > 0.0].min())))
+    largest = min(at_most, problem.divergence.maximum(dual.smallest))
     positive = math.isinf(problem.divergence.phi_zero)
     for _ in range(_STEPS_POSITIVE if positive else _STEPS):
         if at.value > largest * (1.0 + 1e-9):
             return _NONE
         if float(np.linalg.norm(at.gradient)) <= _BALANCED:
             break
-        step = -_newton_step(problem, at)
+        step = -dual.newton_step(at)
         slope = -float(step @ at.gradient)  # the dual value rises by this
         level = not positive and slope <= _LEVEL * at.value
         if level and float(np.linalg.norm(at.gradient)) <= _NEARLY_BALANCED:
             break
-        length, new = 1.0, _evaluate(problem, b, point + step)
+        length, new = 1.0, dual.evaluate(at.point + step)
         while new.value < at.value + 1e-4 * length * slope and slope > _ROUNDING:
             length *= 0.5
-            new = _evaluate(problem, b, point + length * step)
+            new = dual.evaluate(at.point + length * step)
             if length < 1e-10:
                 break
         closer = float(np.linalg.norm(new.gradient)) < float(np.linalg.norm(at.gradient))
         if slope <= _ROUNDING and not closer:
             break
-        point, at = point + length * step, new
-    residual, total = float(np.linalg.norm(at.gradient[:-1])), float(at.p.sum())
+        at = new
+    residual = float(np.linalg.norm(at.gradient[:-1]))
     enough = _ALMOST_BALANCED_POSITIVE if positive else _ALMOST_BALANCED
-    if not (total > 0.0 and residual <= enough):
+    if not (at.mass > 0.0 and residual <= enough):
         return _NONE
-    p = at.p / total
-    return SmallestBall(problem.divergence.between(p, b), p, residual)
+    return SmallestBall(*dual.ball(at), residual)
 
 
-def _directions(problem: Problem) -> Array:
+def directions_of(problem: Problem) -> Array:
     """The factors of x̃ in a: y for two classes, else 1/m − e_y, one row after the other."""
     if problem.m == 1:
         return problem.y
@@ -142,53 +171,81 @@ def _directions(problem: Problem) -> Array:
     return factors.ravel()
 
 
-def _products(problem: Problem, mu: Array) -> Array:
+def products_of(problem: Problem, mu: Array) -> Array:
     """a·μ of all rows."""
-    products = _directions(problem) * problem.scores(problem.to_model(mu))
+    products = directions_of(problem) * problem.scores(problem.to_model(mu))
     return products if problem.m == 1 else products.reshape(-1, problem.m).sum(axis=1)
 
 
-def _moment(problem: Problem, p: Array) -> Array:
+def moment_of(problem: Problem, p: Array) -> Array:
     """Σ p a."""
-    return problem.scaled_gradient(problem.data_gradient(_directions(problem), p))
+    return problem.scaled_gradient(problem.data_gradient(directions_of(problem), p))
 
 
-def _evaluate(problem: Problem, b: Array, point: Array) -> _Dual:
-    mu, nu = point[:-1], float(point[-1])
-    t = nu + _products(problem, mu)
+class _RowDual:
+    """The dual function of a problem whose rows are in this process."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.b = problem, problem.base_weights
+        self.smallest = float(self.b[self.b > 0.0].min())
+
+    def evaluate(self, point: Array) -> DualPoint:
+        p, curvature = dual_weights(self.problem, self.b, point, 1.0 / self.smallest)
+        mass = float(p.sum())
+        gradient = np.append(moment_of(self.problem, p), mass - 1.0)
+        # φ*(t) = s t − φ(s)
+        value = self.problem.divergence.between(p, self.b) - float(point @ gradient)
+        return DualPoint(point, value, mass, gradient, p, curvature)
+
+    def newton_step(self, at: DualPoint) -> Array:
+        problem, h = self.problem, at.curvature
+        if not has_small_matrix(problem):
+
+            def product(direction: Array) -> Array:
+                change = h * (products_of(problem, direction[:-1]) + direction[-1])
+                return np.append(moment_of(problem, change), change.sum())
+
+            return conjugate_gradients(product, at.gradient, float(h.sum()))
+        return solve_spd(dual_hessian(problem, h), at.gradient)
+
+    def ball(self, at: DualPoint) -> tuple[float, Array]:
+        p = at.p / float(at.p.sum())
+        return self.problem.divergence.between(p, self.b), p
+
+
+def dual_weights(problem: Problem, b: Array, point: Array, cap: float) -> tuple[Array, Array]:
+    """The weights p of the rows, and their curvature b ds/dt."""
+    t = float(point[-1]) + products_of(problem, point[:-1])
     s, rise = np.empty(t.size), np.empty(t.size)
-    _core.follow(problem.divergence.core, t, 1.0 / float(b[b > 0.0].min()), s, rise)
-    p = b * s
-    gradient = np.append(_moment(problem, p), p.sum() - 1.0)
-    # φ*(t) = s t − φ(s)
-    value = problem.divergence.between(p, b) - float(point @ gradient)
-    return _Dual(value, p, gradient, b * rise)
+    _core.follow(problem.divergence.core, t, cap, s, rise)
+    return b * s, b * rise
 
 
-def _newton_step(problem: Problem, at: _Dual) -> Array:
-    """H⁻¹ g with H = Σ h (a, 1)(a, 1)ᵀ, h the curvature of the rows."""
-    h = at.curvature
-    if problem.m > 1 or problem.d > MAX_COLUMNS:
-        return _conjugate_gradients(problem, h, at.gradient)
+def has_small_matrix(problem: Problem) -> bool:
+    """Whether Newton's method forms the matrix H."""
+    return problem.m == 1 and problem.d <= MAX_COLUMNS
+
+
+def dual_hessian(problem: Problem, h: Array) -> Array:
+    """H = Σ h (a, 1)(a, 1)ᵀ, for two classes."""
     size = problem.size + 1
     matrix = np.empty((size, size))
     matrix[:-1, :-1] = problem.gram(h)[0]
-    matrix[-1, :-1] = matrix[:-1, -1] = _moment(problem, h)
+    matrix[-1, :-1] = matrix[:-1, -1] = moment_of(problem, h)
     matrix[-1, -1] = h.sum()
-    return solve_spd(matrix, at.gradient)
+    return matrix
 
 
-def _conjugate_gradients(problem: Problem, h: Array, right: Array) -> Array:
-    """H⁻¹ right without forming H."""
+def conjugate_gradients(product: Callable[[Array], Array], right: Array, total: float) -> Array:
+    """H⁻¹ right from products with H; `total` is the sum of the curvatures."""
     x, residual = np.zeros_like(right), right.copy()
     direction, square = residual, float(residual @ residual)
     enough = 1e-4 * square
-    ridge = 1e-12 * max(float(h.sum()), 1e-300)
+    ridge = 1e-12 * max(total, 1e-300)
     for _ in range(_CG_STEPS):
         if square <= enough * min(math.sqrt(enough), 1.0):
             break
-        change = h * (_products(problem, direction[:-1]) + direction[-1])
-        image = np.append(_moment(problem, change), change.sum()) + ridge * direction
+        image = product(direction) + ridge * direction
         step = square / float(direction @ image)
         x += step * direction
         residual = residual - step * image
@@ -210,7 +267,7 @@ def least_moved_mass(problem: Problem) -> float:
     X = part.X if not part.sparse else part.X.toarray()
     rows = np.column_stack([X, np.ones(used.size)]) if part.intercept else np.asarray(X)
     rows = rows / np.maximum(abs(rows).max(axis=0), 1e-300)
-    factors = _directions(part).reshape(used.size, -1)
+    factors = directions_of(part).reshape(used.size, -1)
     a = (factors[:, :, None] * rows[:, None, :]).reshape(used.size, -1)
     balance = np.column_stack([a, np.ones(used.size)]).T
     found = linprog(

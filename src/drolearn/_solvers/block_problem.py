@@ -1,0 +1,300 @@
+"""The objective of a robust linear model on rows in blocks: a `Problem` that sees only sums.
+
+The scores of a model are represented by the model itself: they are linear in it, so all that exact
+solvers do with scores (adding a step to them) gives the same with models.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn._blocks import Blocks
+from drolearn._inner.block_search import Search
+from drolearn._inner.worst_case import WorstCase
+from drolearn._solvers.block_rows import (
+    At,
+    BaselinePass,
+    DualPass,
+    GradientPass,
+    HessianPass,
+    Look,
+    LookPass,
+    MeanPass,
+    MomentsPass,
+    RowBlock,
+    SecondOrderPass,
+    SweepPass,
+    ZeroDualPass,
+    ZeroNewtonPass,
+)
+from drolearn._solvers.columns import Columns, Moments
+from drolearn._solvers.linear_algebra import solve_spd
+from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.zero_model import DualPoint, conjugate_gradients, has_small_matrix
+from drolearn.divergence import as_divergence
+
+__all__ = ["BlockEvaluation", "BlockProblem", "Facts"]
+
+Array = NDArray[np.float64]
+_NONE = np.empty(0)
+# Column statistics come from a subsample of rows with about this many numbers.
+_MEASURED = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of all rows."""
+
+    n: int
+    d: int
+    sparse: bool
+    stored: int
+    """Stored numbers of X."""
+    mass: float
+    """Sum of the weights."""
+    least: float
+    """Smallest positive weight."""
+    largest_y: float
+    y_mean: float
+    """Weighted mean of y."""
+    y_square: float
+    """Weighted mean of y²."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockEvaluation(Evaluation):
+    """The robust loss at one model.  Vectors of rows stay in the blocks, and are empty here."""
+
+    gradient: Array
+    """∇R without penalty."""
+    at: At
+    largest_loss: float
+    largest_slope: float
+
+
+@dataclass(frozen=True, eq=False)
+class BlockProblem(Problem):
+    """The robust loss of linear models on rows in blocks.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        The blocks, of type `RowBlock`.
+    facts : Facts
+        What is known of all rows.
+    """
+
+    blocks: Blocks[RowBlock] = field(kw_only=True)
+    facts: Facts = field(kw_only=True)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.facts.n
+
+    @property
+    def d(self) -> int:
+        """Number of columns."""
+        return self.facts.d
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the data are sparse matrices."""
+        return self.facts.sparse
+
+    @property
+    def local(self) -> bool:
+        """Whether the rows are in this process."""
+        return False
+
+    @property
+    def row_size(self) -> float:
+        """Mean number of stored numbers in a row."""
+        return max(self.facts.stored / self.n, 1.0)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Mean and scale of the columns, see `Problem.columns`."""
+        if self.measured is not None:
+            return self.measured
+        stride = max(int(self.n * self.row_size / _MEASURED), 1)
+        columns = self._columns_of(stride)
+        if stride > 1 and not self.sparse and not columns[1][:-1].all():
+            # A column that is constant on the subsample may vary on the other rows.
+            columns = self._columns_of(1)
+        return columns
+
+    def moments(self, rows: Any, mean: Array | None) -> Moments:
+        """Moments of every `rows`-th row."""
+        return self.blocks.run(MomentsPass(rows, mean))
+
+    # -- values and gradients ------------------------------------------------------------
+
+    @cached_property
+    def robust_search(self) -> Search:
+        """Searches of the worst case in the ball."""
+        return Search(self.divergence, self.rho, self.n)
+
+    def zero_scores(self) -> Array:
+        """The zero model."""
+        return self.zeros()
+
+    def scores(self, theta: Array) -> Array:
+        """The model itself, which represents its scores."""
+        return np.ascontiguousarray(theta)
+
+    def evaluate_or_none(
+        self, scores: Array, plain: bool = False, epsilon: float = 0.0
+    ) -> BlockEvaluation | None:
+        """Robust loss and its gradient at the model `scores`; None if a loss is not finite.
+
+        The gradient is computed with the sweep that is expected to be the last, as it was at the
+        model before.
+        """
+        if epsilon > 0.0:
+            raise NotImplementedError("The robust loss of blocks cannot be smoothed.")
+        theta = scores.copy()
+        if plain or self.plain:
+            return self._mean(theta)
+        search, gradient = self.robust_search, None
+        look = self.blocks.run(LookPass(theta, search.stride))
+
+        def sweep(state: bytes, k: int) -> Array:
+            nonlocal gradient
+            expected = k + 1 >= search.sweeps
+            sums = self.blocks.run(SweepPass(At(theta, search.divergence, state), expected))
+            gradient = sums.gradient
+            return sums.sweep
+
+        found = search.maximise(look.survey, sweep)
+        if found is None:
+            return None
+        at = At(theta, search.divergence, found.state)
+        if gradient is None:
+            gradient = self.blocks.run(GradientPass(at))[0]
+        return _evaluation(at, found.worst, gradient, look)
+
+    def _mean(self, theta: Array) -> BlockEvaluation | None:
+        """The mean loss and its gradient, in one pass."""
+        look, total, gradient = self.blocks.run(MeanPass(theta))
+        if np.isnan(look.survey.row[0]):
+            return None
+        mass, chi2 = float(look.survey.row[4]), as_divergence("chi2")
+        state = Search(chi2, 0.0, self.n).start(look.survey)
+        mean = total / mass
+        worst = WorstCase(_NONE, mean, 0.0, math.inf, mean, 0.0, 0.0, chi2)
+        return _evaluation(At(theta, chi2, state), worst, gradient / mass, look)
+
+    def gradient(self, at: Evaluation) -> Array:
+        """∇R without penalty."""
+        return _of_blocks(at).gradient
+
+    def derivative_along(self, at: Evaluation, score_change: Array) -> float:
+        """The derivative of R along a change of the model."""
+        return float(np.sum(_of_blocks(at).gradient * score_change))
+
+    def largest_loss(self, at: Evaluation) -> float:
+        """The largest loss of a row with positive weight."""
+        return _of_blocks(at).largest_loss
+
+    def largest_slope(self, at: Evaluation) -> float:
+        """The largest derivative of a loss in a score, in absolute value."""
+        return _of_blocks(at).largest_slope
+
+    @cached_property
+    def baseline_loss(self) -> float:
+        """The mean loss of the zero model, or of predicting mean y in regression with intercept."""
+        if self.loss.of != "residual":  # all classes have the same loss
+            z, _ = self.loss.of_scores(np.zeros(self.m), np.ones(1))
+            return abs(float(z[0]))
+        constant = self.facts.y_mean if self.intercept else 0.0
+        return abs(self.blocks.run(BaselinePass(constant))[0] / self.facts.mass)
+
+    @cached_property
+    def typical_norm(self) -> float:
+        """The order of magnitude of ‖v‖ at a solution: 1, or the root mean square of y."""
+        return 1.0 if self.loss.of != "residual" else math.sqrt(self.facts.y_square)
+
+    def _not_finite(self, scores: Array) -> str:
+        if self.loss.of == "residual":
+            return (
+                f"The losses overflow: y goes up to {self.facts.largest_y:.3g}. "
+                f"Rescale y, for example with StandardScaler."
+            )
+        return "The losses are not finite: rescale X, for example with StandardScaler."
+
+    # -- Hessians and certificates -------------------------------------------------------
+
+    def second_order(
+        self, at: Evaluation, multipliers: tuple[float, float] | None
+    ) -> tuple[Array, Array, Array]:
+        """The parts of the Hessian of R, see `Problem.second_order`."""
+        where = _of_blocks(at).at
+        return self.blocks.run(SecondOrderPass(where, self.columns, multipliers, self.facts.mass))
+
+    def weighted_hessian(self, at: Evaluation) -> Array:
+        """The Hessian of the weighted loss Σ p l without penalty."""
+        return self.blocks.run(HessianPass(_of_blocks(at).at, self.columns))[0]
+
+    def dual_sums(self, at: Evaluation, delta: Array | None) -> tuple[float, Array]:
+        """Sums of the duality gap, see `Problem.dual_sums`."""
+        return self.blocks.run(DualPass(_of_blocks(at).at, self.columns, delta))
+
+    @property
+    def zero_dual(self) -> BlockZeroDual:
+        """The dual function of the smallest ball in which the zero model is optimal."""
+        return BlockZeroDual(self)
+
+
+def _evaluation(at: At, worst: WorstCase, gradient: Array, look: Look) -> BlockEvaluation:
+    return BlockEvaluation(
+        at.theta, _NONE, _NONE, worst, worst.value, _NONE, None,
+        gradient, at, float(look.survey.row[2]), look.largest_slope,
+    )  # fmt: skip
+
+
+def _of_blocks(at: Evaluation) -> BlockEvaluation:
+    if not isinstance(at, BlockEvaluation):
+        raise TypeError("The evaluation is not one of blocks.")
+    return at
+
+
+class BlockZeroDual:
+    """The dual function of `smallest_ball` on rows in blocks."""
+
+    def __init__(self, problem: BlockProblem) -> None:
+        self.problem = problem
+        self.smallest = problem.facts.least / problem.facts.mass
+        self.settings = (problem.columns, 1.0 / self.smallest, problem.facts.mass)
+
+    def evaluate(self, point: Array) -> DualPoint:
+        """The dual function at (μ, ν)."""
+        moment, mass, divergence, curvature = self._sums(point)
+        gradient = np.append(moment, mass - 1.0)
+        value = divergence - float(point @ gradient)
+        return DualPoint(point, value, mass, gradient, _NONE, np.array([curvature]))
+
+    def newton_step(self, at: DualPoint) -> Array:
+        """H⁻¹ g; for many columns or classes by products with H, one pass each."""
+        run = self.problem.blocks.run
+        task = ZeroNewtonPass(at.point, *self.settings)
+        if has_small_matrix(self.problem):
+            return solve_spd(run(task)[0], at.gradient)
+
+        def product(direction: Array) -> Array:
+            return run(replace(task, direction=direction))[0]
+
+        return conjugate_gradients(product, at.gradient, float(at.curvature[0]))
+
+    def ball(self, at: DualPoint) -> tuple[float, Array]:
+        """The divergence of p / Σ p; the weights stay in the blocks."""
+        return self._sums(at.point, 1.0 / at.mass)[2], _NONE
+
+    def _sums(self, point: Array, factor: float = 1.0) -> tuple[Array, float, float, float]:
+        return self.problem.blocks.run(ZeroDualPass(point, *self.settings, factor))

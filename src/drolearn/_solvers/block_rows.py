@@ -1,0 +1,327 @@
+"""What solvers compute for one block of rows, as passes over all blocks.
+
+Every pass carries the model θ.  A block keeps scores, losses and worst-case weights of the last
+one, and computes them again if it does not have them: results are the same after a block has moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn._blocks import Pass
+from drolearn._inner.block_search import Survey, joined, survey_of, sweep_of
+from drolearn._inner.worst_case import WorstCase
+from drolearn._solvers.columns import Columns, Moments
+from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.zero_model import (
+    dual_hessian,
+    dual_weights,
+    has_small_matrix,
+    moment_of,
+    products_of,
+)
+from drolearn.divergence import Divergence
+
+__all__ = [
+    "At", "BaselinePass", "DualPass", "GradientPass", "HessianPass", "Look", "LookPass", "Mean",
+    "MeanPass", "MomentsPass", "RowBlock", "SecondOrderPass", "SweepPass", "ZeroDualPass",
+    "ZeroNewtonPass",
+]  # fmt: skip
+
+Array = NDArray[np.float64]
+
+
+class RowBlock:
+    """Some consecutive rows, and what was computed last for them.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem on these rows alone.
+    first : int
+        The number of rows in all blocks before this one.
+    """
+
+    def __init__(self, problem: Problem, first: int) -> None:
+        self.problem, self.first = problem, first
+        self.theta: Array | None = None
+        self.state = b""
+        self.scores = self.z = self.slopes = self.p = np.empty(0)
+        self.measured: Columns | None = None
+
+    @property
+    def b(self) -> Array | None:
+        """The weights of the rows."""
+        return self.problem.weights
+
+    @property
+    def mass(self) -> float:
+        """The sum of the weights."""
+        return float(self.problem.n if self.b is None else self.b.sum())
+
+    def look(self, theta: Array) -> None:
+        """Compute scores, losses and slopes at θ."""
+        if self.theta is None or not np.array_equal(self.theta, theta):
+            self.theta, self.state = theta, b""
+            self.scores = self.problem.scores(theta)
+            self.z, self.slopes = self.problem.losses_at(self.scores)
+
+    def sweep(self, divergence: Divergence, state: bytes) -> Array:
+        """Sweep over the losses once, and keep the weights if the sweep writes them."""
+        if self.p.size != self.z.size:
+            self.p = np.empty(self.z.size)
+        self.state = state
+        return sweep_of(divergence, state, self, self.p)
+
+    def weigh(self, at: At) -> Array:
+        """Compute the worst-case weights at θ."""
+        self.look(at.theta)
+        if self.state != at.state:
+            self.sweep(at.divergence, at.state)
+        return self.p
+
+    def scaled(self, columns: Columns) -> Problem:
+        """Return the problem in the scaled coordinates of all rows."""
+        known = self.measured
+        if known is None or not all(map(np.array_equal, known, columns)):
+            rows = self.problem.rows
+            self.measured, self.problem = columns, replace(self.problem, measured=columns)
+            vars(self.problem)["rows"] = rows  # checked already
+        return self.problem
+
+    def evaluation(self, at: At, share: float = 1.0) -> Evaluation:
+        """Return the evaluation of these rows, with weights divided by a share."""
+        p = self.weigh(at) / share
+        none = WorstCase(p, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, at.divergence)
+        return Evaluation(self.scores, self.z, self.slopes, none, 0.0, p, None)
+
+
+class At(NamedTuple):
+    """A model, and the state of the search before it wrote the worst-case weights there."""
+
+    theta: Array
+    divergence: Divergence
+    state: bytes
+
+
+class Look(NamedTuple):
+    """The losses at a model."""
+
+    survey: Survey
+    largest_slope: float
+
+
+@dataclass(frozen=True)
+class LookPass(Pass[RowBlock, Look]):
+    """Compute losses at θ; their range and a sample."""
+
+    theta: Array
+    stride: int
+
+    def of(self, block: RowBlock) -> Look:
+        block.look(self.theta)
+        return Look(survey_of(block, self.stride), float(abs(block.slopes).max()))
+
+    def add(self, first: Look, second: Look) -> Look:
+        largest = max(first.largest_slope, second.largest_slope)
+        return Look(first.survey + second.survey, largest)
+
+
+class Sums(NamedTuple):
+    """Sums of a sweep, and Σ p ∇l if it was asked for."""
+
+    sweep: Array
+    gradient: Array | None
+
+
+@dataclass(frozen=True)
+class SweepPass(Pass[RowBlock, Sums]):
+    """One sweep over the losses at θ; with `gradient`, as if it wrote the final weights."""
+
+    at: At
+    gradient: bool
+
+    def of(self, block: RowBlock) -> Sums:
+        block.look(self.at.theta)
+        sums = block.sweep(self.at.divergence, self.at.state)
+        if not self.gradient:
+            return Sums(sums, None)
+        return Sums(sums, block.problem.data_gradient(block.slopes, block.p))
+
+    def add(self, first: Sums, second: Sums) -> Sums:
+        sweep = joined(self.at.divergence, self.at.state, first.sweep, second.sweep)
+        if first.gradient is None or second.gradient is None:
+            return Sums(sweep, None)
+        return Sums(sweep, first.gradient + second.gradient)
+
+
+class _Sum(Pass[RowBlock, Any]):
+    """A pass whose results are tuples of numbers or arrays that are added up."""
+
+    def add(self, first: Any, second: Any) -> Any:
+        return tuple(a + b for a, b in zip(first, second, strict=True))
+
+
+class Mean(NamedTuple):
+    """The losses at a model, Σ b l and Σ b ∇l."""
+
+    look: Look
+    total: float
+    gradient: Array
+
+
+@dataclass(frozen=True)
+class MeanPass(Pass[RowBlock, Mean]):
+    """Compute losses at θ, and the sums of the mean loss and its gradient."""
+
+    theta: Array
+
+    def of(self, block: RowBlock) -> Mean:
+        look = LookPass(self.theta, 0).of(block)
+        total = float(block.z.sum() if block.b is None else block.b @ block.z)
+        b = np.ones(block.z.size) if block.b is None else block.b
+        return Mean(look, total, block.problem.data_gradient(block.slopes, b))
+
+    def add(self, first: Mean, second: Mean) -> Mean:
+        look = LookPass(self.theta, 0).add(first.look, second.look)
+        return Mean(look, first.total + second.total, first.gradient + second.gradient)
+
+
+@dataclass(frozen=True)
+class GradientPass(_Sum):
+    """Σ p ∇l."""
+
+    at: At
+
+    def of(self, block: RowBlock) -> tuple[Array]:
+        p = block.weigh(self.at)
+        return (block.problem.data_gradient(block.slopes, p),)
+
+
+@dataclass(frozen=True)
+class MomentsPass(Pass[RowBlock, Moments]):
+    """Moments of the columns on every `stride`-th row of positive weight."""
+
+    stride: int
+    mean: Array | None
+
+    def of(self, block: RowBlock) -> Moments | None:
+        rows = np.arange(-block.first % self.stride, block.problem.n, self.stride)
+        if block.b is not None:
+            rows = rows[block.b[rows] > 0.0]
+        return block.problem.moments(rows, self.mean) if rows.size else None
+
+    def add(self, first: Moments, second: Moments) -> Moments:
+        return Moments(
+            first.total + second.total,
+            first.square + second.square,
+            np.maximum(first.largest, second.largest),
+            first.weight + second.weight,
+            first.rows + second.rows,
+        )
+
+
+@dataclass(frozen=True)
+class SecondOrderPass(_Sum):
+    """The parts of `Problem.second_order`."""
+
+    at: At
+    columns: Columns
+    multipliers: tuple[float, float] | None
+    mass: float
+
+    def of(self, block: RowBlock) -> tuple[Array, ...] | None:
+        share = block.mass / self.mass
+        if share == 0.0:
+            return None
+        # The problem of a block divides weights by their sum in this block.
+        problem, at = block.scaled(self.columns), block.evaluation(self.at, share)
+        return tuple(share * part for part in problem.second_order(at, self.multipliers))
+
+
+@dataclass(frozen=True)
+class HessianPass(_Sum):
+    """`Problem.weighted_hessian`."""
+
+    at: At
+    columns: Columns
+
+    def of(self, block: RowBlock) -> tuple[Array]:
+        problem, at = block.scaled(self.columns), block.evaluation(self.at)
+        return (problem.weighted_hessian(at),)
+
+
+@dataclass(frozen=True)
+class DualPass(_Sum):
+    """`Problem.dual_sums`."""
+
+    at: At
+    columns: Columns
+    delta: Array | None
+
+    def of(self, block: RowBlock) -> tuple[float, Array]:
+        problem, at = block.scaled(self.columns), block.evaluation(self.at)
+        return problem.dual_sums(at, self.delta)
+
+
+@dataclass(frozen=True)
+class BaselinePass(_Sum):
+    """Σ b l of a model without coefficients, whose scores are all equal to a constant."""
+
+    constant: float
+
+    def of(self, block: RowBlock) -> tuple[float]:
+        problem = block.problem
+        scores = np.full(problem.n * problem.m, self.constant)
+        z, _ = problem.loss.of_scores(scores, problem.y)
+        return (float(z.sum() if block.b is None else block.b @ z),)
+
+
+@dataclass(frozen=True)
+class ZeroDualPass(_Sum):
+    """Σ p a, Σ p, D and Σ h of the weights of `drolearn._solvers.zero_model` times a factor."""
+
+    point: Array
+    columns: Columns
+    cap: float
+    mass: float
+    factor: float = 1.0
+
+    def of(self, block: RowBlock) -> tuple[Array, float, float, float]:
+        problem, b = block.scaled(self.columns), _shares(block, self.mass)
+        p, h = dual_weights(problem, b, self.point, self.cap)
+        p = self.factor * p
+        divergence = problem.divergence.between(p, b)
+        return moment_of(problem, p), float(p.sum()), divergence, float(h.sum())
+
+
+@dataclass(frozen=True)
+class ZeroNewtonPass(_Sum):
+    """The matrix H of the zero model's dual function, or its product with a vector."""
+
+    point: Array
+    columns: Columns
+    cap: float
+    mass: float
+    direction: Array | None = None
+
+    def of(self, block: RowBlock) -> tuple[Array]:
+        problem, b = block.scaled(self.columns), _shares(block, self.mass)
+        _, h = dual_weights(problem, b, self.point, self.cap)
+        if self.direction is None and has_small_matrix(problem):
+            return (dual_hessian(problem, h),)
+        if self.direction is None:
+            raise RuntimeError("A product needs a direction.")
+        change = h * (products_of(problem, self.direction[:-1]) + self.direction[-1])
+        return (np.append(moment_of(problem, change), change.sum()),)
+
+
+def _shares(block: RowBlock, mass: float) -> Array:
+    """The weights of the rows as shares of all rows."""
+    if block.b is None:
+        return np.full(block.problem.n, 1.0 / mass)
+    return block.b / mass
