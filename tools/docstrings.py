@@ -1,9 +1,9 @@
 """Check the docstrings of all public objects with numpydoc.
 
-An object is public if `drolearn`, `drolearn.nn`, `drolearn.datasets` or `drolearn.onnx` lists it in
-`__all__`, or if it is a method or property of a public class and its name has no leading
-underscore. Members that a class inherits from another package are not checked.
-`[tool.numpydoc_validation]` in pyproject.toml lists the checks; these exceptions do not fit there:
+An object is public if one of MODULES lists it in `__all__`, or if it is a method or property of a
+public class and its name has no leading underscore. Members that a class inherits from another
+package are not checked. `[tool.numpydoc_validation]` in pyproject.toml lists the checks; these
+exceptions do not fit there:
 
 - Dataclasses may document their fields under Attributes instead of Parameters, and enums have no
   parameters: users read them, and do not make them.
@@ -28,7 +28,13 @@ from numpydoc.hooks.validate_docstrings import parse_config
 from numpydoc.validate import validate
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("drolearn", "drolearn.nn", "drolearn.datasets", "drolearn.onnx")
+MODULES = (
+    "drolearn",
+    "drolearn.dask",
+    "drolearn.datasets",
+    "drolearn.nn",
+    "drolearn.onnx",
+)
 PROPERTIES = (property, cached_property)
 
 

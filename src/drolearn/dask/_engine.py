@@ -1,0 +1,233 @@
+"""Blocks of rows on the workers of a Dask cluster.
+
+Each worker holds its blocks in one object, and a pass is one task for each worker.  The partitions
+that the blocks are made from stay in the cluster's memory during a fit (without a copy, where a
+block uses the arrays of its partition).  If a worker is lost, Dask computes its partitions again
+from the collection, and other workers make the blocks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+from uuid import uuid4
+
+from distributed import CancelledError, Client, Future, get_worker, wait
+
+from drolearn._blocks import Blocks, Nodes, Pass, partial_totals, total_of
+
+__all__ = ["DaskBlocks", "LostWorkersError", "Make"]
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
+# Makes a block from the number of a partition, its data, and the number of threads of the worker;
+# None if the partition has no rows.
+Make = Callable[[int, Any, int], Any]
+
+# Seconds to wait for results before looking for lost workers.
+_CHECK_EVERY = 0.5
+# Seconds to wait for a worker when there is none: at first, and after all were lost.
+_FIRST_WORKER = 60.0
+_NEXT_WORKER = 5.0
+
+
+class LostWorkersError(RuntimeError):
+    """Error that a cluster has lost all its workers, or its connection, during a computation.
+
+    Examples
+    --------
+    >>> from drolearn.dask import LostWorkersError
+    >>> issubclass(LostWorkersError, RuntimeError)
+    True
+    """
+
+
+class _Held(Generic[Block]):
+    """The blocks of one worker, by number."""
+
+    def __init__(self, blocks: dict[int, Block]) -> None:
+        self.blocks = blocks
+
+    def __sizeof__(self) -> int:
+        # The arrays are those of the partitions, whose size Dask knows.
+        return 64
+
+
+def _hold(make: Make, numbers: Sequence[int], *partitions: Any) -> _Held[Any]:
+    """Make the blocks of one worker."""
+    threads = get_worker().state.nthreads
+    made = {k: make(k, data, threads) for k, data in zip(numbers, partitions, strict=True)}
+    return _Held({k: block for k, block in made.items() if block is not None})
+
+
+def _run(held: _Held[Any], task: Pass[Any, Any]) -> Nodes:
+    """Compute a pass for the blocks of one worker."""
+    return partial_totals({k: task.of(block) for k, block in held.blocks.items()}, task.add)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Some blocks, and the worker that holds them."""
+
+    worker: str
+    numbers: list[int]
+    held: Future
+
+
+class DaskBlocks(Blocks[Block]):
+    """Blocks on the workers of a cluster, a context manager that releases them at its end.
+
+    Parameters
+    ----------
+    client : Client
+        The client of the cluster.
+    partitions : list of Delayed
+        The data of each block.
+    make : callable
+        Makes a block from number, data and threads; None where there are no rows.
+    """
+
+    def __init__(self, client: Client, partitions: Iterable[Any], make: Make) -> None:
+        self.client: Any = client  # its methods are coroutines too
+        self.make = make
+        self.tasks = 0
+        """The number of tasks of all passes."""
+        self.parts: list[_Part] = []
+        self.partitions: list[Future] = []
+        self._collections = list(partitions)
+
+    def __enter__(self) -> Self:
+        try:
+            self._alive(_FIRST_WORKER)
+            self.partitions = list(self.client.compute(self._collections))
+            self._wait_for_partitions()
+            where: dict[str, list[int]] = defaultdict(list)
+            holders = self.client.who_has(self.partitions)
+            alive = sorted(self._alive(_NEXT_WORKER))
+            for k, partition in enumerate(self.partitions):
+                workers = holders.get(partition.key) or (alive[k % len(alive)],)
+                # Of several copies, use that on the worker with the fewest partitions.
+                where[min(workers, key=lambda worker: (len(where[worker]), worker))].append(k)
+            self.parts = [self._hold(worker, part) for worker, part in where.items() if part]
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release all that the cluster holds for these blocks."""
+        for future in (*(part.held for part in self.parts), *self.partitions):
+            future.release()
+        self.parts, self.partitions = [], []
+
+    def remake(self, make: Make) -> None:
+        """Make all blocks again, from the same partitions."""
+        self.make, old = make, self.parts
+        self.parts = [self._hold(part.worker, part.numbers) for part in old]
+        for part in old:
+            part.held.release()
+
+    def run(self, task: Pass[Block, Result]) -> Result:
+        """Return the total of a pass over all blocks, with one task for each worker."""
+        self.rounds += 1
+        nodes: Nodes = {}
+        waiting = {part: self._submit(part, task) for part in self.parts}
+        try:
+            while waiting:
+                late = {}
+                for part, future in waiting.items():
+                    try:
+                        nodes.update(future.result(timeout=_CHECK_EVERY))
+                        future.release()
+                    except TimeoutError:
+                        late[part] = future
+                waiting = late
+                for part in self._lost(waiting):
+                    waiting.pop(part).release()
+                    waiting.update((new, self._submit(new, task)) for new in self._replace(part))
+        except CancelledError as error:
+            raise LostWorkersError(_closed()) from error
+        finally:
+            if waiting and self.client.status == "running":
+                self.client.cancel(list(waiting.values()), force=True)
+        return total_of(nodes, task.add)
+
+    # -- workers -------------------------------------------------------------------------
+
+    def _submit(self, part: _Part, task: Pass[Any, Any]) -> Future:
+        self.tasks += 1
+        key = f"drolearn-{type(task).__name__}-{uuid4().hex}"
+        return self.client.submit(_run, part.held, task, key=key, workers=[part.worker])
+
+    def _hold(self, worker: str, numbers: list[int]) -> _Part:
+        data = [self.partitions[k] for k in numbers]
+        key = f"drolearn-hold-{uuid4().hex}"
+        held = self.client.submit(_hold, self.make, numbers, *data, key=key, workers=[worker])
+        return _Part(worker, numbers, held)
+
+    def _wait_for_partitions(self) -> None:
+        """Wait until all partitions are in memory; raise the error of one that failed."""
+        while True:
+            try:
+                wait(self.partitions, timeout=_CHECK_EVERY)
+                break
+            except TimeoutError:
+                self._alive(_NEXT_WORKER)
+            except CancelledError as error:
+                raise LostWorkersError(_closed()) from error
+        for k, partition in enumerate(self.partitions):
+            if partition.status == "error":
+                error: Any = partition.exception()
+                raise RuntimeError(
+                    f"Partition {k} could not be computed: {type(error).__name__}: {error}"
+                ) from error
+
+    def _alive(self, patience: float) -> list[str]:
+        """Return the workers; raise an error if there is none for some time."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                workers = list(self.client.ncores())
+            except (OSError, ValueError, RuntimeError, CancelledError) as error:
+                raise LostWorkersError(_closed()) from error
+            if workers:
+                return workers
+            if time.monotonic() > end:
+                raise LostWorkersError(
+                    f"The cluster has had no worker for {patience:g} seconds: start workers, and "
+                    f"fit again."
+                )
+            time.sleep(0.05)
+
+    def _lost(self, waiting: Iterable[_Part]) -> list[_Part]:
+        """Return the parts whose worker is gone."""
+        parts = list(waiting)
+        if not parts:
+            return []
+        alive = set(self._alive(_NEXT_WORKER))
+        return [part for part in parts if part.worker not in alive]
+
+    def _replace(self, lost: _Part) -> list[_Part]:
+        """Give the blocks of a lost worker to all others."""
+        workers = sorted(self._alive(_NEXT_WORKER))
+        share = -(-len(lost.numbers) // len(workers))
+        chunks = [lost.numbers[i : i + share] for i in range(0, len(lost.numbers), share)]
+        lost.held.release()
+        new = [
+            self._hold(worker, numbers) for worker, numbers in zip(workers, chunks, strict=False)
+        ]
+        self.parts = [part for part in self.parts if part is not lost] + new
+        return new
+
+
+def _closed() -> str:
+    return (
+        "The connection to the cluster was lost: check that its scheduler runs and that the client "
+        "is open, and fit again."
+    )

@@ -1,0 +1,391 @@
+"""What the estimators for Dask share: fitting on a cluster, lazy predictions, clone and pickle."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from distributed import Client
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from drolearn._estimators.base import LARGEST_AUTO_PENALTY, RobustLinear
+from drolearn._inner.worst_case import WorstCase
+from drolearn._solvers.block_problem import BlockProblem, Facts
+from drolearn._solvers.choice import as_solver
+from drolearn._solvers.descent import History
+from drolearn._solvers.problem import Problem
+from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
+from drolearn._solvers.solvers import Exact, Solver
+from drolearn.dask._collections import (
+    column_names,
+    is_collection,
+    map_rows,
+    map_rows_and_labels,
+    partitions_of,
+)
+from drolearn.dask._engine import DaskBlocks
+from drolearn.dask._losses import as_client, worst_case
+from drolearn.dask._rows import Found, FoundPass, LeastWeightPass, MakeRows, MakeTable, Setup
+from drolearn.divergence import as_divergence, radius_for
+
+__all__ = ["DaskLinear"]
+
+Array = NDArray[np.float64]
+_LARGEST_Y = 1e140
+
+
+class DaskLinear(RobustLinear):
+    """Base class of the estimators for Dask collections."""
+
+    client: Any
+    n_rounds_: int
+    _is_regression: ClassVar[bool]
+    _local: ClassVar[type[RobustLinear]]
+    """The class of the estimator without Dask."""
+
+    # -- conventions of xgboost.dask -----------------------------------------------------
+
+    @property
+    def client_(self) -> Client:
+        """The client that is used: `client`, or the one that was made last."""
+        return as_client(self.client)
+
+    def to_local(self) -> Any:
+        """Return the same fitted model as an estimator for data in memory.
+
+        Returns
+        -------
+        RobustClassifier or RobustRegressor
+            An estimator of `drolearn`, with nothing of Dask in it.
+
+        Examples
+        --------
+        >>> from drolearn.dask import RobustClassifier
+        >>> RobustClassifier(rho=0.2).to_local()
+        RobustClassifier(rho=0.2)
+        """
+        params = self.get_params(deep=False)
+        params.pop("client")
+        local = self._local(**params)
+        for name, value in vars(self).items():
+            if name.endswith("_") and not name.startswith("_"):
+                setattr(local, name, value)
+        return local
+
+    def __getstate__(self) -> Any:
+        """Pickle everything but the client."""
+        state: Any = super().__getstate__()
+        return {**state, "client": None}
+
+    def __sklearn_clone__(self) -> Self:
+        """Copy the parameters; the client stays the same."""
+        params = self.get_params(deep=False)
+        client = params.pop("client")
+        copies = {name: clone(value, safe=False) for name, value in params.items()}
+        cls: Any = type(self)
+        return cls(client=client, **copies)
+
+    # -- fitting -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _set_classes(self, found: Found, classes: Any) -> tuple[NDArray[Any] | None, Array | None]:
+        """Set `classes_`; return the classes and their weights, None for regression."""
+
+    def _fit_on_cluster(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Self:
+        """Fit the model to Dask collections."""
+        client = self.client_
+        self._refuse_what_needs_rows()
+        partitions, is_regression = partitions_of(X, y, sample_weight), self._is_regression
+        with DaskBlocks(client, partitions, MakeTable(is_regression)) as blocks:
+            found = blocks.run(FoundPass(is_regression))
+            names, class_weights = self._check_found(found, X, classes)
+            problem = self._block_problem(
+                blocks, found, names, class_weights, sample_weight is not None
+            )
+            warn_of_all_weights(problem, stacklevel=4)
+
+            def in_ball(radius: float) -> BlockProblem:
+                return replace(problem, rho=radius, measured=problem.columns)
+
+            fitted, solution = self._solve(
+                problem, self._printer(problem), in_ball if self.rho is None else None
+            )
+            self._set_attributes(fitted, solution, found.dtype)
+            self.n_rounds_, self.groups_ = blocks.rounds, None
+        self._report(fitted, solution, stacklevel=4)
+        return self
+
+    def _run(self, problem: Problem, watch: Watch | None) -> Solution:
+        solver = self._solver()
+        return run(
+            problem,
+            self._start(problem),
+            solver=solver,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            random_state=None,
+            watch=watch,
+        )
+
+    def _solver(self) -> Solver:
+        """The exact solver that was chosen; "auto" is "exact"."""
+        solver = as_solver(self.solver) or Exact()
+        if not isinstance(solver, Exact) or solver.checkpoint is not None:
+            raise ValueError(
+                f"The 'solver' parameter must be 'auto', 'exact', 'lbfgs' or 'newton' on a "
+                f"cluster, without a checkpoint. Got {self.solver!r} instead."
+            )
+        return solver
+
+    def _refuse(self, **arguments: Any) -> None:
+        """Refuse arguments of `fit` that need the estimators of drolearn."""
+        for name, value in arguments.items():
+            if value is not None:
+                raise ValueError(
+                    f"The '{name}' parameter must be None on a cluster. Got "
+                    f"{type(value).__name__} instead: use the estimators of drolearn for it."
+                )
+
+    def _refuse_what_needs_rows(self) -> None:
+        """Refuse parameters that need single rows in this process."""
+        self._solver()
+        divergence = as_divergence(self.divergence)
+        if not divergence.strictly_convex:
+            raise ValueError(
+                f"The 'divergence' parameter must be strictly convex on a cluster, such as 'chi2' "
+                f"or 'kl'. Got {divergence!r} instead; drolearn.dask.worst_case takes it."
+            )
+        for name, without in (("reference", None), ("store_weights", False)):
+            if getattr(self, name) is not without and getattr(self, name) != without:
+                raise ValueError(
+                    f"The '{name}' parameter must be {without!r} on a cluster. "
+                    f"Got {getattr(self, name)!r} instead."
+                )
+        if getattr(self, "_skl_callbacks", None):
+            raise ValueError("Callbacks are not called on a cluster: use verbose=1 instead.")
+
+    def _printer(self, problem: Problem) -> Watch | None:
+        """A function that prints the progress."""
+        if not self.verbose:
+            return None
+
+        def report(history: History, model: Callable[[], Array]) -> bool:
+            print(
+                f"[{type(self).__name__}] {history.samples[-1] / problem.n:8.2f} passes, "
+                f"robust loss {history.value[-1]:.6g}",
+                flush=True,
+            )
+            return False
+
+        return report
+
+    def _check_found(
+        self, found: Found | None, X: Any, classes: Any
+    ) -> tuple[NDArray[Any] | None, Array | None]:
+        """Check what the partitions contain, and set what scikit-learn expects."""
+        if found is None:
+            raise ValueError("The 'X' parameter must have at least one row. Got none instead.")
+        if not found.weight > 0.0:
+            raise ValueError(
+                "The 'sample_weight' parameter must have a positive sum. Got only zeros instead."
+            )
+        if found.y_largest > _LARGEST_Y:
+            raise ValueError(
+                f"The 'y' parameter must hold numbers of at most {_LARGEST_Y:.0e} in absolute "
+                f"value, so that squares do not overflow. Got {found.y_largest:.3g}: rescale y."
+            )
+        self.n_features_in_ = found.columns
+        vars(self).pop("feature_names_in_", None)
+        names = column_names(X)
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return self._set_classes(found, classes)
+
+    def _block_problem(
+        self,
+        blocks: DaskBlocks[Any],
+        found: Found,
+        classes: NDArray[Any] | None,
+        class_weights: Array | None,
+        weighted: bool,
+    ) -> BlockProblem:
+        """Make the blocks of the solver, and the problem on them."""
+        n = sum(found.rows.values())
+        d = found.columns
+        loss, divergence = self._loss(), as_divergence(self.divergence)
+        rho = radius_for(divergence, math.sqrt(d / n) if isinstance(self.rho, str) else self.rho)
+        mass = found.weight
+        if classes is not None and class_weights is not None:
+            mass = float(sum(class_weights * [found.classes[name] for name in classes.tolist()]))
+        weighted = weighted or class_weights is not None
+        l2 = min(1.0 / mass, LARGEST_AUTO_PENALTY) if isinstance(self.l2, str) else float(self.l2)
+        scale = 1.0
+        if not 1e-100 < found.largest_weight < 1e100:
+            scale = 2.0 ** -math.frexp(found.largest_weight)[1]
+        m = classes.size if classes is not None and loss.of == "classes" else 1
+        starts, first = {}, 0
+        for number in sorted(found.rows):
+            starts[number], first = first, first + found.rows[number]
+        setup = Setup(
+            starts=starts,
+            loss=loss,
+            divergence=divergence,
+            rho=rho,
+            l2=l2,
+            intercept=self.fit_intercept,
+            m=m,
+            classes=classes,
+            class_weights=class_weights,
+            dust=1e-34 * mass * scale / (1.0 + rho) if divergence.family == "chi2" else 0.0,
+            scale=scale,
+        )
+        blocks.remake(MakeRows(setup))
+        least = blocks.run(LeastWeightPass()) if weighted else 1.0
+        facts = Facts(
+            n=n,
+            d=d,
+            sparse=found.sparse,
+            stored=found.stored,
+            mass=mass * scale,
+            least=least,
+            largest_y=found.y_largest,
+            y_mean=found.y_total / found.weight,
+            y_square=found.y_square / found.weight,
+        )
+        return BlockProblem(
+            None,
+            np.empty(0),
+            blocks=blocks,
+            facts=facts,
+            loss=loss,
+            divergence=divergence,
+            rho=rho,
+            l2=l2,
+            intercept=self.fit_intercept,
+            m=m,
+        )
+
+    # -- predictions and losses ----------------------------------------------------------
+
+    def _lazily(self, method: str, X: Any, width: int | None, dtype: Any) -> Any:
+        """A method of the local estimator, applied to each partition when it is computed."""
+        check_is_fitted(self)
+        return map_rows(self._rowwise(method, X, width, dtype), X, width=width, dtype=dtype)
+
+    def _rowwise(self, method: str, X: Any, width: int | None, dtype: Any) -> Rowwise:
+        columns, known = column_names(X), getattr(self, "feature_names_in_", None)
+        if columns is not None and known is not None and columns != known.tolist():
+            raise ValueError(
+                f"The 'X' parameter must have the columns {known.tolist()}, as in fit. "
+                f"Got {columns} instead."
+            )
+        local = self.to_local()
+        vars(local).pop("feature_names_in_", None)  # partitions are passed as arrays
+        return Rowwise(local, method, width, dtype)
+
+    def losses(self, X: Any, y: Any) -> Any:
+        """Compute the loss of each row.
+
+        Parameters
+        ----------
+        X : Dask array or dataframe of shape (n_samples, n_features)
+            Rows; data in memory are accepted too.
+        y : Dask array or series of shape (n_samples,)
+            Labels of the rows, in the same partitions; numbers for regression.
+
+        Returns
+        -------
+        Dask array of shape (n_samples,)
+            Losses, without the penalty, computed when they are needed.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from dask.distributed import Client
+        >>> from drolearn.dask import RobustRegressor
+        >>> X, y = da.from_array([[0.0], [1.0], [2.0]]), da.from_array([1.0, 2.0, 4.0])
+        >>> with Client(processes=False, dashboard_address=None) as client:
+        ...     RobustRegressor(rho=0, l2=0).fit(X, y).losses(X, y).compute().round(4)
+        array([0.0139, 0.0556, 0.0139])
+        """
+        if not is_collection(X):
+            return super().losses(X, y)
+        check_is_fitted(self)
+        function = self._rowwise("losses", X, None, np.float64)
+        return map_rows_and_labels(function, X, y)
+
+    def worst_case(
+        self,
+        X: Any,
+        y: Any,
+        rho: float | None = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        reference_losses: Any = None,
+    ) -> WorstCase:
+        """Compute the robust loss of the fitted model on any data, without refitting.
+
+        Parameters
+        ----------
+        X : Dask array or dataframe of shape (n_samples, n_features)
+            Rows; data in memory are accepted too.
+        y : Dask array or series of shape (n_samples,)
+            Labels of the rows; numbers for regression.
+        rho : float, default=None
+            Radius of the ball; None uses `rho_`, the radius of the fit.
+        sample_weight : Dask array or series of shape (n_samples,), default=None
+            Base weights of the rows; equal if None.
+        groups : None
+            Only for data in memory.
+        reference_losses : None
+            Only for data in memory.
+
+        Returns
+        -------
+        WorstCase
+            `value` is the robust loss, and `weights` are the worst-case weights of the rows, a
+            Dask array.
+
+        Examples
+        --------
+        >>> import dask.array as da
+        >>> from dask.distributed import Client
+        >>> from drolearn.dask import RobustRegressor
+        >>> X, y = da.from_array([[0.0], [1.0], [2.0]]), da.from_array([1.0, 2.0, 4.0])
+        >>> with Client(processes=False, dashboard_address=None) as client:
+        ...     reg = RobustRegressor(rho=0, l2=0).fit(X, y)
+        ...     round(reg.worst_case(X, y, rho=0.5).value, 4)
+        0.0417
+        """
+        if not is_collection(X):
+            return super().worst_case(X, y, rho, sample_weight, groups, reference_losses)
+        if groups is not None or reference_losses is not None:
+            raise ValueError(
+                "The 'groups' and 'reference_losses' parameters must be None for Dask collections."
+            )
+        radius = self.rho_ if rho is None else rho
+        return worst_case(
+            self.losses(X, y), radius, self.divergence_, sample_weight, client=self.client_
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rowwise:
+    """A method of an estimator for a partition, which may have no rows."""
+
+    estimator: Any
+    method: str
+    width: int | None
+    dtype: Any
+
+    def __call__(self, X: Any, *y: Any) -> NDArray[Any]:
+        """Apply the method to one partition."""
+        if X.shape[0] == 0:
+            return np.empty(0 if self.width is None else (0, self.width), self.dtype)
+        return getattr(self.estimator, self.method)(X, *y)
