@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
         "docs/worst-case.md",
         "docs/shifts.md",
         "docs/stress.md",
+        "docs/slices.md",
         "docs/regret.md",
         "docs/domains.md",
         "docs/training.md",

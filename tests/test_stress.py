@@ -385,8 +385,8 @@ def test_plots_have_a_line_for_each_model_and_take_axes(data):
     levels = stress_test(losses=[0.1, 0.2, 0.9], divergence="cvar").plot()
     assert levels.get_xlabel() == "share of the rows"
     plt.close("all")
-    with pytest.raises(ValueError, match=r"'kind' .* 'curve' or 'groups'. Got 'slices'"):
-        report.plot("slices")
+    with pytest.raises(ValueError, match=r"'kind' .* 'slices' or 'bracket'. Got 'bars'"):
+        report.plot("bars")
     with pytest.raises(ValueError, match="no groups to plot"):
         run(losses=[0.1, 0.2]).plot("groups")
 

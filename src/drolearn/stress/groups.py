@@ -11,37 +11,21 @@ from numpy.typing import NDArray
 from drolearn.divergence import ChiSquare
 from drolearn.shifts.mix import worst_mix
 from drolearn.stress.balls import Ball, ball_of_share
+from drolearn.stress.columns import Partition, as_partition, columns_of
 from drolearn.stress.intervals import intervals
 from drolearn.stress.worst_cases import Sample, solve_ball, worst_cases
 
-__all__ = ["Partition", "as_partitions", "group_rows"]
-
-#: The name of the group of rows of which the value is missing.
-MISSING = "missing"
-
-
-class Partition:
-    """Disjoint groups of all rows.
-
-    Parameters
-    ----------
-    column : str
-        The name of the column, or of several with commas.
-    names : list
-        The names of the groups.
-    codes : array of shape (n,)
-        The number of each row's group.
-    """
-
-    def __init__(self, column: str, names: list[Any], codes: NDArray[np.int64]) -> None:
-        self.column, self.names, self.codes = column, names, codes
+__all__ = ["as_partitions", "group_rows"]
 
 
 def as_partitions(groups: Any, n: int) -> list[Partition]:
     """The groups of each column, and of the combinations that occur if there are several."""
     if groups is None:
         return []
-    columns = _columns(groups)
+    columns = {
+        name: np.asarray(values, dtype=object)
+        for name, values in columns_of(groups, "group").items()
+    }
     if not columns:
         raise ValueError("The 'groups' parameter must have at least one column. Got none instead.")
     for values in columns.values():
@@ -50,44 +34,13 @@ def as_partitions(groups: Any, n: int) -> list[Partition]:
                 f"The 'groups' parameter must name the group of each of the {n} rows. "
                 f"Got columns of {len(values)} rows instead."
             )
-    found = [_partition(name, values) for name, values in columns.items()]
+    found = [as_partition(name, values) for name, values in columns.items()]
     if len(found) == 1:
         return found
     every = np.column_stack([each.codes for each in found])
     present, codes = np.unique(every, axis=0, return_inverse=True)
     names = [tuple(each.names[k] for each, k in zip(found, row, strict=True)) for row in present]
     return [*found, Partition(", ".join(columns), names, codes.ravel())]
-
-
-def _columns(groups: Any) -> dict[str, NDArray[Any]]:
-    """Columns by name: of a frame of pandas or polars, a series, a dict or an array."""
-    if hasattr(groups, "columns") and hasattr(groups, "__getitem__"):
-        return {str(name): np.asarray(groups[name], dtype=object) for name in groups.columns}
-    if isinstance(groups, dict):
-        return {str(name): np.asarray(values, dtype=object) for name, values in groups.items()}
-    array = np.asarray(groups, dtype=object)
-    if array.ndim == 2:
-        return {f"column {k}": array[:, k] for k in range(array.shape[1])}
-    name = getattr(groups, "name", None)
-    return {"group" if name is None else str(name): array}
-
-
-def _partition(column: str, values: NDArray[Any]) -> Partition:
-    import pandas as pd
-
-    codes, uniques = pd.factorize(values, use_na_sentinel=True)
-    names = list(uniques)
-    try:
-        order = sorted(range(len(names)), key=names.__getitem__)
-    except TypeError:  # a mix of types
-        order = sorted(range(len(names)), key=lambda k: str(names[k]))
-    place = np.empty(len(names) + 1, dtype=np.int64)
-    place[order] = np.arange(len(names))
-    place[-1] = len(names)  # pandas numbers missing values −1
-    names = [names[k] for k in order]
-    if np.any(codes < 0):
-        names.append(MISSING)
-    return Partition(column, names, place[codes])
 
 
 def group_rows(

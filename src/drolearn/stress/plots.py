@@ -9,7 +9,7 @@ import numpy as np
 from drolearn.stress.palette import COLOURS
 from drolearn.stress.text import confidence, group_name, percent
 
-__all__ = ["plot_curve", "plot_groups"]
+__all__ = ["axes", "label", "plot_curve", "plot_groups"]
 
 # More groups would not be legible.
 _MOST_GROUPS = 40
@@ -17,7 +17,8 @@ _MOST_GROUPS = 40
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 
 
-def _axes(ax: Any, size: tuple[float, float]) -> Any:
+def axes(ax: Any, size: tuple[float, float]) -> Any:
+    """The axes that were given, or those of a new figure."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:
@@ -31,13 +32,14 @@ def _axes(ax: Any, size: tuple[float, float]) -> Any:
     return ax
 
 
-def _label(report: Any, table: Any) -> str:
+def label(report: Any, table: Any) -> str:
+    """The name of the losses of a table."""
     return f"{'regret' if report.regret else 'loss'}, {table['loss_name'].iloc[0]}"
 
 
 def plot_curve(report: Any, table: Any, ax: Any) -> Any:
     """Robust losses with intervals; ticks show the radius and the share that a ball covers."""
-    ax = _axes(ax, (6.4, 4.0))
+    ax = axes(ax, (6.4, 4.0))
     by_share = table["rho"].isna().all()
     used = len(ax.get_lines())  # lines of other reports in the same axes keep their colours
     for k, (name, curve) in enumerate(table.groupby("model", sort=False)):
@@ -59,7 +61,7 @@ def plot_curve(report: Any, table: Any, ax: Any) -> Any:
             # log(1 + ρ) is minus the logarithm of the share: small and large balls are legible.
             ax.set_xscale("function", functions=(np.log1p, np.expm1))
     _share_ticks(ax, table, by_share)
-    ax.set_ylabel(_label(report, table))
+    ax.set_ylabel(label(report, table))
     if used or table["model"].nunique() > 1:
         ax.legend(edgecolor="none")
     ax.set_title(
@@ -95,7 +97,7 @@ def plot_groups(report: Any, table: Any, ax: Any) -> Any:
     models = list(dict.fromkeys(table["model"]))
     first = table[table["model"] == models[0]].head(_MOST_GROUPS)
     names = list(zip(first["column"], first["group"], strict=True))
-    ax = _axes(ax, (6.4, 1.2 + 0.28 * len(names)))
+    ax = axes(ax, (6.4, 1.2 + 0.28 * len(names)))
     for k, model in enumerate(models):
         part = table[table["model"] == model].set_index(["column", "group"])
         shown = [part.loc[[name]].iloc[0] for name in names]
@@ -115,7 +117,7 @@ def plot_groups(report: Any, table: Any, ax: Any) -> Any:
         np.arange(len(names)), [f"{column}: {group_name(name)}" for column, name in names]
     )
     ax.invert_yaxis()
-    ax.set_xlabel(_label(report, table))
+    ax.set_xlabel(label(report, table))
     if len(models) > 1:
         ax.legend(edgecolor="none")
     left = len(table[table["model"] == models[0]]) - len(names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "StressReport", "require_pandas"]
 
 #: The fields of a report that are tables, in the order in which files hold them.
-TABLES = ("curve", "groups", "break_even", "radii")
+TABLES = (
+    "curve", "groups", "break_even", "radii", "slices", "bracket", "features", "worst_rows",
+)  # fmt: skip
 
 
 def require_pandas() -> Any:
@@ -24,6 +26,10 @@ def require_pandas() -> Any:
             "Stress tests need pandas. Install it with pip install 'drolearn[stress]'."
         ) from None
     return pandas
+
+
+def _no_rows() -> Any:
+    return require_pandas().DataFrame()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,8 +56,17 @@ class StressReport:
         The confidence level of the intervals.
     rows : int
         The number of rows.
-    regret : bool
+    regret : bool, default=False
         Whether losses are differences to the losses of a reference model.
+    slices : pandas.DataFrame, default=empty
+        One row for each model, loss and describable sub-population; empty without features.
+    bracket : pandas.DataFrame, default=empty
+        One row for each model, loss and share: how bad a sub-population of this share is at least
+        and at most; empty without features.
+    features : pandas.DataFrame, default=empty
+        One row for each model, loss, divergence and value of a feature; empty without features.
+    worst_rows : pandas.DataFrame, default=empty
+        The rows with the largest weights in the worst case; empty unless asked for.
 
     See Also
     --------
@@ -72,6 +87,25 @@ class StressReport:
     Those of `groups`: `rows`, `share`, `loss`, `low`, `high`, `error` of each group, its share in
     the worst case over rows (`worst_share`) and over mixes of the groups (`worst_mix`), both in the
     ball that holds every half of the rows: ρ = 1 for χ², level 0.5 for CVaR.
+
+    Those of `slices`, all of rows on which the sub-population was not searched:
+
+    - `slice`, `sentence`: its conditions, and a sentence;
+    - `share`, `rows`, `loss`, `others`: its share, number of rows and mean loss, and the mean loss
+      of the other rows;
+    - `low`: its mean loss in the population is at least this, at the confidence level;
+    - `method`, `note`: as for `curve`.
+
+    Those of `bracket`: the `share`; `low`, `loss`, `slice` and `slice_share` of the worst
+    sub-population of at least this share that was found; the mean loss of the worst rows of this
+    share (`cvar`) with an upper confidence bound (`high`); and the worst case in the χ² ball that
+    holds every subset of this share (`chi2`).
+
+    Those of `features` are those of `groups`, for each `value` of a `feature`: intervals between
+    quantiles of numbers, and values of which the rare ones are joined to "other".
+
+    Those of `worst_rows`: the position of the `row`, its `loss`, and its `weight` in the ball of
+    `worst_share`.
 
     Those of `break_even`: the mean losses `loss` and `baseline`, the radius `rho`, the `share`, and
     a sentence.
@@ -100,6 +134,10 @@ class StressReport:
     level: float
     rows: int
     regret: bool = False
+    slices: pd.DataFrame = field(default_factory=_no_rows)
+    bracket: pd.DataFrame = field(default_factory=_no_rows)
+    features: pd.DataFrame = field(default_factory=_no_rows)
+    worst_rows: pd.DataFrame = field(default_factory=_no_rows)
 
     def __repr__(self) -> str:
         what = "regret" if self.regret else "loss"
@@ -115,6 +153,10 @@ class StressReport:
         lines.append(shown.to_string(index=False, float_format=lambda x: f"{x:.3g}"))
         even = self.select("break_even")
         lines += [f"{row.model}: {row.meaning}" for row in even.itertuples()]
+        slices = self.select("slices")
+        if not slices.empty:  # the slice of each model that is worst with certainty
+            worst = slices.sort_values("low", ascending=False).drop_duplicates("model")
+            lines += [f"{row.model}: {row.sentence}" for row in worst.sort_index().itertuples()]
         more = [*map(repr, self.losses[1:]), *self.divergences[1:]]
         lines += [f"also in the tables: {', '.join(more)}"] if more else []
         return "\n".join(lines)
@@ -125,7 +167,7 @@ class StressReport:
         Parameters
         ----------
         table : str
-            "curve", "groups", "break_even" or "radii".
+            The name of a table, such as "curve" or "groups".
         loss : str, default=None
             The name of a loss in `losses`; None is the first.
         divergence : str, default=None
@@ -247,17 +289,17 @@ class StressReport:
 
     def plot(
         self,
-        kind: Literal["curve", "groups"] = "curve",
+        kind: Literal["curve", "groups", "slices", "bracket"] = "curve",
         ax: Any = None,
         *,
         loss: str | None = None,
         divergence: str | None = None,
     ) -> Any:
-        """Plot the robust loss against the radius, or the losses of the groups.
+        """Plot the robust loss against the radius, or the losses of groups and sub-populations.
 
         Parameters
         ----------
-        kind : {"curve", "groups"}, default="curve"
+        kind : {"curve", "groups", "slices", "bracket"}, default="curve"
             The table to plot.  All models share the axes.
         ax : matplotlib.axes.Axes, default=None
             Axes to draw into; None makes a new figure.
@@ -274,7 +316,8 @@ class StressReport:
         ImportError
             If matplotlib is not installed.
         ValueError
-            If `kind`, `loss` or `divergence` is unknown, or if there are no groups to plot.
+            If `kind`, `loss` or `divergence` is unknown, or if there are no groups or
+            sub-populations to plot.
 
         Examples
         --------
@@ -284,9 +327,14 @@ class StressReport:
         >>> stress_test(losses=[0.1, 0.4, 0.2, 0.9]).plot().get_ylabel()
         'loss, given'
         """
-        from drolearn.stress import plots
+        from drolearn.stress import plots, slice_plots
 
-        kinds = {"curve": plots.plot_curve, "groups": plots.plot_groups}
+        kinds = {
+            "curve": plots.plot_curve,
+            "groups": plots.plot_groups,
+            "slices": slice_plots.plot_slices,
+            "bracket": slice_plots.plot_bracket,
+        }
         if kind not in kinds:
             raise ValueError(
                 f"The 'kind' parameter must be {_listed(tuple(kinds))}. Got {kind!r} instead."

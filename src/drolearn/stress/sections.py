@@ -280,7 +280,81 @@ def radii_section(report: Any) -> Section | None:
     )
 
 
-SECTIONS = (curve_section, groups_section, break_even_section, radii_section)
+def slices_section(report: Any) -> Section | None:
+    """Sub-populations that can be described, on which losses are large."""
+    if report.slices.empty:
+        return None
+    columns = [
+        Column("Sub-population", numbers=False, names_row=True),
+        Column("Share"),
+        Column("Rows"),
+        Column("Loss"),
+        Column(f"At least, {confidence(report.level)}"),
+        Column("Loss of the others"),
+        Column("Note", numbers=False),
+    ]
+    rows = [
+        _row(
+            row, row.slice, _bar(row.share), f"{row.rows:,}", number(row.loss), number(row.low),
+            number(row.others), row.note,
+        )
+        for row in report.slices.itertuples()
+    ]  # fmt: skip
+    return Section(
+        "slices",
+        "Where the model is bad",
+        [
+            "Sub-populations that the features can describe. Each was found on one half of the "
+            "rows; the numbers are of the other half, so chance did not select them.",
+        ],
+        "Sub-populations with large losses",
+        columns,
+        rows,
+    )
+
+
+def bracket_section(report: Any) -> Section | None:
+    """How bad a sub-population of each share is, at least and at most."""
+    if report.bracket.empty:
+        return None
+    columns = [
+        Column("Share of the rows", numbers=False, names_row=True),
+        Column("Worst found, at least"),
+        Column("Worst found"),
+        Column("Worst rows"),
+        Column("Worst rows, at most"),
+        Column("Which", numbers=False),
+        Column("Note", numbers=False),
+    ]
+    rows = [
+        _row(
+            row, percent(row.share), number(row.low), number(row.loss), number(row.cvar),
+            number(row.high), row.slice, row.note,
+        )
+        for row in report.bracket.itertuples()
+    ]  # fmt: skip
+    return Section(
+        "bracket",
+        "Between what can be described and single rows",
+        [
+            "The worst sub-population of a share lies between the worst that was found and the "
+            "worst rows. Single rows are mostly bad by chance, as with wrong labels: the truth is "
+            "often nearer to the lower end.",
+        ],
+        "Mean losses of the worst sub-population of at least this share",
+        columns,
+        rows,
+    )
+
+
+SECTIONS = (
+    curve_section,
+    groups_section,
+    slices_section,
+    bracket_section,
+    break_even_section,
+    radii_section,
+)
 
 
 def sections(report: Any) -> list[Section]:
@@ -308,7 +382,8 @@ def _keys(row: Any) -> tuple[str, str, str]:
 
 def _row(row: Any, *cells: str | Cell) -> Row:
     made = [each if isinstance(each, Cell) else Cell(each) for each in cells]
-    return Row(made, getattr(row, "model", None), getattr(row, "loss_name", None), row.divergence)
+    keys = (getattr(row, name, None) for name in _KEYS)
+    return Row(made, *keys)
 
 
 def _bar(share: float) -> Cell:
