@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drolearn._solvers.descent import History
     from drolearn._solvers.draws import Draw, Fixed, Full, Growing
     from drolearn._solvers.ending import Ending
+    from drolearn._solvers.gradient_report import GradientReport, gradient_report
     from drolearn._solvers.multilevel import Multilevel
     from drolearn._solvers.radius import rho_max
     from drolearn._solvers.solve import Solution, solve
@@ -67,6 +68,7 @@ __all__ = [
     "Exact",
     "Fixed",
     "Full",
+    "GradientReport",
     "Growing",
     "Hellinger",
     "History",
@@ -93,6 +95,7 @@ __all__ = [
     "absolute_losses",
     "brier_losses",
     "domain_agreement",
+    "gradient_report",
     "load",
     "log_losses",
     "mean_upper_bound",
@@ -138,6 +141,8 @@ _LATER = {
     "Growing": "_solvers.draws",
     "Multilevel": "_solvers.multilevel",
     "Ending": "_solvers.ending",
+    "GradientReport": "_solvers.gradient_report",
+    "gradient_report": "_solvers.gradient_report",
     "rho_max": "_solvers.radius",
     "Solution": "_solvers.solve",
     "solve": "_solvers.solve",

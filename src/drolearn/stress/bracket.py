@@ -17,7 +17,7 @@ from drolearn.stress.intervals import intervals
 from drolearn.stress.slices import SHARES, both_sides, judged_slices, split
 from drolearn.stress.worst_cases import Sample, solve_ball, worst_cases
 
-__all__ = ["SubPopulations"]
+__all__ = ["SubPopulations", "upper_sides"]
 
 _SLICES = ["slice", "share", "rows", "loss", "low", "others", "sentence", "method", "note"]
 _BRACKET = ["share", "low", "loss", "cvar", "high", "chi2", "slice", "slice_share", "note"]
@@ -89,7 +89,7 @@ class SubPopulations:
         for each in reversed({each.slice: each for each in reversed(found) if each.slice}.values()):
             row = {name: getattr(each, name) for name in _SLICES[1:]}
             self.slices.append({**keys, "slice": each.text, **row})
-        for each, above in zip(found, _above(sample, self.level, self.rng), strict=True):
+        for each, above in zip(found, upper_sides(sample, self.level, self.rng), strict=True):
             below = {"share": each.target, "low": each.low, "loss": each.loss, "note": each.note}
             named = {"slice": each.text, "slice_share": each.share}
             self.bracket.append({**keys, **below, **above, **named})
@@ -110,7 +110,7 @@ class SubPopulations:
         }
 
 
-def _above(sample: Sample, level: float, rng: np.random.Generator) -> list[dict[str, float]]:
+def upper_sides(sample: Sample, level: float, rng: np.random.Generator) -> list[dict[str, float]]:
     """For each share, the worst case of any rows of this share, its upper bound, and that of χ²."""
     tails = [Ball(CVaR(share), math.nan, share) for share in SHARES]
     found = worst_cases(sample, tails)
