@@ -185,7 +185,7 @@ def test_no_single_condition_is_better_than_what_is_found(seed):
     masks = [each.rows(features) for each in conditions_of(features, rows, base, 0.05)]
 
     def score(inside):
-        return z[inside].mean() - z[inside].std() / np.sqrt(inside.sum())
+        return z[inside].mean() - 3.0 * z[inside].std() / np.sqrt(inside.sum())
 
     for share, chosen in zip(SHARES, found, strict=True):
         inside = rows_of(chosen, features, 800)
@@ -381,7 +381,7 @@ def test_tables_of_sub_populations_are_written_and_plotted():
 def test_nothing_to_find_is_all_rows():
     frame, z, _ = people(1000)
     for losses, over in (
-        (np.full(1000, 2.0), frame),
+        (np.full(1000, 0.1), frame),
         (z, pd.DataFrame({"same": ["a"] * 1000, "none": [np.nan] * 1000})),
     ):
         report = run(losses, over)

@@ -26,8 +26,9 @@ _DEPTH = 3
 _BEAM = 10
 # Of more conditions, those whose rows differ most in loss from the others are used.
 _CONDITIONS = 400
-# Slices are compared by mean − this many standard errors, to prefer large ones among equals ...
-_ERRORS = 1.0
+# Slices are compared by mean − this many standard errors: of very many, the one with the largest
+# mean is often a small one by chance ...
+_ERRORS = 3.0
 # ... and a condition more has to raise this number by this many standard errors.
 _GAIN = 1.0
 # Rows that are converted at a time.
@@ -45,12 +46,11 @@ def find_slices(
 
     `rows` are those to search in; `z` and `base` are their losses and weights.
     """
-    z = z - base @ z
-    largest = float(np.abs(z).max())
     conditions = conditions_of(features, rows, base, min(shares))
-    if not conditions or largest == 0.0:
+    if not conditions or np.ptp(z) == 0.0:
         return [()] * len(shares)
-    z /= largest
+    z = z - base @ z
+    z /= np.abs(z).max()
     met = np.column_stack([condition.rows(features)[rows] for condition in conditions])
     met, conditions = _screened(met, conditions, z, base)
     return _Search(met, conditions, z, base, shares).run()
