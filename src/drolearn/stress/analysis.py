@@ -188,7 +188,9 @@ def stress_test(
     pandas = require_pandas()
     chosen = as_divergences(divergence)
     balls = {name: as_balls(each, rhos) for name, each in chosen.items()}
-    chance, seed = as_level(level), int(as_generator(random_state).integers(2**63))
+    chance, rng = as_level(level), as_generator(random_state)
+    # A generator of its own: the other tables are the same with and without features.
+    own, seed = rng.spawn(1)[0], int(rng.integers(2**63))
     scored = score(model, X, y, losses, loss, sample_weight, baseline)
     n, names = scored[0].losses.size, list(dict.fromkeys(each.loss for each in scored))
     weights = None if sample_weight is None else as_weights(sample_weight, n)
@@ -198,8 +200,6 @@ def stress_test(
     features = [] if over is None else as_features(over, X, n, used)
     engine, most = as_engine(slices), as_count("worst_rows", worst_rows, 0)
     halves = {name: ball_of_share(each, 0.5) for name, each in chosen.items()}
-    # A generator of its own: the other tables are the same with and without features.
-    own = np.random.default_rng(seed).spawn(1)[0]
     places = np.arange(n)[used]
     populations = SubPopulations(features, places, halves, chance, engine, most, own)
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _COLUMNS}
@@ -220,8 +220,8 @@ def stress_test(
     tables["radii"] = named_changes(chosen, partitions, used, weights)
     frames = {name: pandas.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in tables.items()}
     return StressReport(
-        **frames, **populations.frames(), losses=tuple(names), divergences=tuple(chosen), level=chance, rows=n,
-        regret=reference is not None,
+        **frames, **populations.frames(), losses=tuple(names), divergences=tuple(chosen),
+        level=chance, rows=n, regret=reference is not None,
     )  # fmt: skip
 
 
