@@ -28,7 +28,7 @@ _THREADS_FROM = {"chi2": 1 << 22, "kl": 1 << 19}
 _THREADS_FROM_OTHERS = 1 << 17
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class WorstCase:
     """The result of :func:`worst_case`: weights, value and certificate.
 
@@ -215,7 +215,13 @@ def inner_maximum(
     if status == _core.NOT_SOLVED:
         details = f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
         raise RuntimeError(not_solved(divergence, rho, details))
-    return WorstCase(p, value, achieved, alpha, lam, gap, rho, divergence)
+    # The `__init__` of a frozen dataclass takes longer than the search among ten losses.
+    worst = object.__new__(WorstCase)
+    vars(worst).update(
+        weights=p, value=value, achieved=achieved, alpha=alpha, lam=lam, gap=gap,
+        rho=rho, divergence=divergence,
+    )  # fmt: skip
+    return worst
 
 
 def without_dust(divergence: Divergence, rho: float, b: Array) -> Array:
