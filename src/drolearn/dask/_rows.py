@@ -138,7 +138,8 @@ class FoundPass(Pass[Table, Found]):
             names, codes = np.unique(block.y, return_inverse=True)
             totals = np.bincount(codes, w, names.size)
             classes = dict(zip(names.tolist(), totals.tolist(), strict=True))
-        squares = y * y * w if self.numbers else y
+        with np.errstate(over="ignore"):  # y that is too large is refused later
+            square = float((y * y * w).sum()) if self.numbers else 0.0
         return Found(
             rows={block.number: X.shape[0]},
             columns=X.shape[1],
@@ -149,7 +150,7 @@ class FoundPass(Pass[Table, Found]):
             largest_weight=float(w.max()),
             classes=classes,
             y_total=float(w @ y) if self.numbers else 0.0,
-            y_square=float(squares.sum()),
+            y_square=square,
             y_largest=float(abs(y).max()),
         )
 

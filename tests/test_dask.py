@@ -1,0 +1,294 @@
+"""Estimators and worst cases on a Dask cluster of two workers: results, conventions, errors."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+import time
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from distributed import Client, LocalCluster
+from sklearn.base import clone
+
+import drolearn
+from drolearn.dask import RobustClassifier, RobustRegressor, worst_case
+
+pytestmark = [
+    pytest.mark.xdist_group("dask"),
+    # Dask's own threads close sockets after the test that opened them.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+TIGHT = {"rho": 0.2, "solver": "newton", "tol": None, "l2": 0.01}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_in_memory(client):
+    """After every test, the workers hold nothing and have nothing to do."""
+    yield
+    end = time.monotonic() + 10.0
+    while (any(client.has_what().values()) or any(client.processing().values())) and (
+        time.monotonic() < end
+    ):
+        time.sleep(0.02)
+    assert not any(client.has_what().values())
+    assert not any(client.processing().values())
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 4)) * [1.0, 3.0, 0.2, 1.0] + [0.0, 5.0, 0.0, 1.0]
+    y = X[:, 0] + 4.0 * X[:, 2] + rng.standard_normal(1500)
+    return X, y, rng.exponential(size=1500)
+
+
+def same(cluster_model, local_model, close=1e-9):
+    """Whether two models are equal up to rounding."""
+    size = abs(local_model.coef_).max()
+    np.testing.assert_allclose(cluster_model.coef_, local_model.coef_, rtol=0.0, atol=close * size)
+    np.testing.assert_allclose(
+        cluster_model.intercept_, local_model.intercept_, rtol=0.0, atol=10.0 * close * size
+    )
+    assert cluster_model.objective_ == pytest.approx(local_model.objective_, rel=1e-9)
+
+
+def test_a_classifier_is_that_of_one_machine(client, data):
+    """With weights as a collection, columns in several chunks and other chunks of y."""
+    X, y, weights = data
+    labels = np.where(y > 0.5, "yes", "no")
+    local = drolearn.RobustClassifier(class_weight="balanced", **TIGHT).fit(X, labels, weights)
+    dX, dy = da.from_array(X, chunks=(400, 3)), da.from_array(labels, chunks=500)
+    clf = RobustClassifier(class_weight="balanced", client=client, **TIGHT)
+    clf.fit(dX, dy, da.from_array(weights, chunks=1500))
+    same(clf, local, close=1e-6)  # the objective is flat at the optimum
+    assert clf.objective_ == pytest.approx(local.objective_, rel=1e-12)
+    assert clf.gap_ <= 1e-9
+    assert clf.n_rounds_ > 0
+    assert clf.classes_.tolist() == ["no", "yes"]
+    for method in ("predict", "predict_proba", "decision_function"):
+        lazy = getattr(clf, method)(dX)
+        assert isinstance(lazy, da.Array)
+        expected = getattr(clf, method)(X)  # of data in memory
+        assert type(expected) is np.ndarray
+        assert lazy.shape == expected.shape
+        assert lazy.dtype == expected.dtype
+        if method == "predict":
+            assert (lazy.compute() == expected).all()
+        else:
+            np.testing.assert_allclose(lazy.compute(), expected, rtol=1e-12)
+    np.testing.assert_allclose(clf.losses(dX, dy).compute(), clf.losses(X, labels), rtol=1e-12)
+    wider = clf.worst_case(dX, dy, rho=0.5, sample_weight=da.from_array(weights, chunks=300))
+    assert wider.value == pytest.approx(clf.worst_case(X, labels, 0.5, weights).value, rel=1e-12)
+
+
+def test_a_regressor_of_dataframes_of_unknown_lengths(client, data):
+    X, y, weights = data
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y, w=weights)
+    ddf = dd.from_pandas(frame, npartitions=5)
+    ddf = ddf[ddf.w > 0.3]  # lengths are unknown, and one column is left out
+    kept = weights > 0.3
+    local = drolearn.RobustRegressor(**TIGHT).fit(
+        pd.DataFrame(X[kept], columns=list("abcd")), y[kept], weights[kept]
+    )
+    reg = RobustRegressor(**TIGHT).fit(ddf[list("abcd")], ddf["y"], ddf["w"])
+    same(reg, local, close=1e-8)
+    assert reg.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_allclose(
+        reg.predict(ddf[list("abcd")]).compute(),
+        local.predict(frame[kept][list("abcd")]),
+        rtol=1e-6,
+    )
+    with pytest.raises(ValueError, match="must have the columns"):
+        reg.predict(ddf[list("dcba")])
+
+
+def test_sparse_blocks_three_classes_and_empty_partitions(client, data):
+    """CSR blocks, one without rows, one of a single class, and classes that are given."""
+    X, y, _ = data
+    labels = np.digitize(np.sort(y), [-1.0, 1.0])  # sorted: partitions lack classes
+    X = sp.csr_matrix(np.where(abs(X) > 1.0, X, 0.0)[np.argsort(y)])
+    sizes = (300, 0, 700, 500)
+    edges = np.cumsum((0, *sizes))
+    blocks = [da.from_array(X[i:j], chunks=-1, asarray=False) for i, j in itertools.pairwise(edges)]
+    dX, dy = da.concatenate(blocks), da.from_array(labels, chunks=(sizes,))
+    settings = {"rho": 0.1, "tol": 1e-13, "l2": 0.01}
+    clf = RobustClassifier(**settings).fit(dX, dy, classes=[2, 1, 0])
+    same(clf, drolearn.RobustClassifier(**settings).fit(X, labels), close=1e-6)
+    assert clf.predict_proba(dX).compute().shape == (1500, 3)
+    with pytest.raises(ValueError, match="must hold all labels of y"):
+        RobustClassifier().fit(dX, dy, classes=[0, 1])
+
+
+def test_the_default_radius_is_that_of_one_machine(client, data):
+    """It depends on the smallest ball in which nothing can be learned."""
+    X, _, _ = data
+    y = (np.random.default_rng(0).random(1500) < 0.5 + 0.05 * np.sign(X[:, 0])).astype(int)
+    local = drolearn.RobustClassifier(tol=1e-3).fit(X, y)
+    clf = RobustClassifier(tol=1e-3).fit(
+        da.from_array(X, chunks=(700, 4)), da.from_array(y, chunks=700)
+    )
+    assert local.rho_ < 0.1
+    assert clf.rho_ == pytest.approx(local.rho_, rel=1e-9)
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", drolearn.CVaR(0.1)])
+def test_worst_cases_are_those_of_one_machine(client, divergence):
+    """Weights are lazy, in the chunks of the losses; one partition is empty."""
+    rng = np.random.default_rng(0)
+    z, b = rng.exponential(size=50_000), rng.random(50_000)
+    rho = None if isinstance(divergence, drolearn.CVaR) else 0.3
+    expected = drolearn.worst_case(z, rho, divergence, b)
+    losses = da.from_array(z, chunks=((20_000, 0, 29_999, 1),))
+    found = worst_case(losses, rho, divergence, da.from_array(b, chunks=9_000))
+    assert found.value == pytest.approx(expected.value, rel=1e-12)
+    assert isinstance(found.weights, da.Array)
+    assert found.weights.chunks == losses.chunks
+    np.testing.assert_allclose(
+        found.weights.compute(), expected.weights, rtol=1e-9, atol=1e-12 * expected.weights.max()
+    )
+
+
+def test_results_do_not_depend_on_the_workers(client, data):
+    """The same blocks on one worker, or on two, give the same bits, with a task for each."""
+    X, y, _ = data
+    dX, dy = da.from_array(X, chunks=(250, 4)), da.from_array(y, chunks=250)
+    models = {}
+    for workers in ([0], [0, 1]):
+        names = [list(client.ncores())[k] for k in workers]
+        held = client.persist([dX, dy], workers=names)
+        models[len(workers)] = RobustRegressor(rho=0.1, tol=1e-2, client=client).fit(*held)
+        del held
+    assert models[1].coef_.tobytes() == models[2].coef_.tobytes()
+    assert models[1].n_rounds_ == models[2].n_rounds_
+
+
+def test_tasks_of_a_round_do_not_grow_with_the_partitions(client, data, monkeypatch):
+    from drolearn.dask import _engine
+
+    X, y, _ = data
+    engines = []
+    enter = _engine.DaskBlocks.__enter__
+    monkeypatch.setattr(
+        _engine.DaskBlocks, "__enter__", lambda self: engines.append(self) or enter(self)
+    )
+    for chunks in (375, 50):
+        RobustRegressor(rho=0.1, tol=0.5).fit(
+            da.from_array(X, chunks=(chunks, 4)), da.from_array(y, chunks=chunks)
+        )
+    for engine in engines:
+        assert 1 <= engine.tasks / engine.rounds <= len(client.ncores())
+
+
+def test_estimators_that_hold_a_client_are_copied_and_pickled(client, data):
+    X, y, _ = data
+    reg = RobustRegressor(rho=0.1, divergence="kl", tol=0.1, client=client)
+    copy = clone(reg)
+    assert copy.client is client
+    assert copy.get_params() == reg.get_params()
+    reg.fit(da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500))
+    loaded = pickle.loads(pickle.dumps(reg))
+    assert loaded.client is None
+    assert loaded.client_ is client  # the one that was made last
+    assert loaded.coef_.tobytes() == reg.coef_.tobytes()
+    local = reg.to_local()
+    assert type(local) is drolearn.RobustRegressor
+    assert "client" not in local.get_params()
+    assert local.predict(X).tobytes() == reg.predict(X).tobytes()
+    program = (
+        "import pickle, sys; model = pickle.load(sys.stdin.buffer); "
+        "print(model.predict([[1.0] * 4]).shape, 'dask' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(local), capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"(1,)", b"False"]
+
+
+def damaged(values, at, value):
+    values = values.copy()
+    values[at] = value
+    return values
+
+
+# What is damaged, the settings, and what the error says.
+WRONG = {
+    "NaN in X": ("X", (700, 1), np.nan, {}, "'X'.*nan in row 200 of partition 1"),
+    "infinite y": ("y", 1400, np.inf, {}, "'y'.*inf in row 400 of partition 2"),
+    "negative weight": ("w", 3, -1.0, {}, "at least 0. Got -1.0 in partition 0"),
+    "no weight": ("w", slice(None), 0.0, {}, "positive sum"),
+    "large y": ("y", 0, 1e200, {}, "at most 1e.140"),
+    "a solver that draws": ("", 0, 0, {"solver": "gssg"}, "must be 'auto', 'exact'"),
+    "corners": ("", 0, 0, {"divergence": drolearn.CVaR(0.1)}, "must be strictly convex"),
+    "a reference": ("", 0, 0, {"reference": "auto"}, "'reference' parameter must be None"),
+    "stored weights": ("", 0, 0, {"store_weights": True}, "'store_weights'.*must be False"),
+    "no client": ("", 0, 0, {"client": 3}, "'client' parameter must be a synchronous"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
+def test_wrong_arguments_are_named(client, data, case):
+    what, at, value, settings, message = case
+    given = dict(zip("Xyw", data, strict=True))
+    if what:
+        given[what] = damaged(given[what], at, value)
+    parts = [da.from_array(part, chunks=(500, *part.shape[1:])) for part in given.values()]
+    with pytest.raises(ValueError, match=message):
+        RobustRegressor(**settings).fit(*parts)
+
+
+def test_wrong_collections_are_named(client, data):
+    X, y, _ = data
+    dX, dy = da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500)
+    with pytest.raises(TypeError, match=r"Got ndarray instead: use dask\.array\.from_array"):
+        RobustRegressor().fit(X, dy)
+    with pytest.raises(TypeError, match="'y' parameter must be a Dask array of one dimension"):
+        RobustRegressor().fit(dX, y)
+    with pytest.raises(ValueError, match="'groups' parameter must be None on a cluster"):
+        RobustRegressor().fit(dX, dy, groups=dy)
+    with pytest.raises(ValueError, match="at least two classes"):
+        RobustClassifier().fit(dX, dy > -1e9)
+    with pytest.raises(ValueError, match="must hold numbers"):
+        RobustRegressor().fit(dX, dy.astype(str))
+    with pytest.raises(ValueError, match="one entry for each of the 1500 rows"):
+        RobustRegressor().fit(dX, dy[1:])
+    unknown = dX[dX[:, 0] > -1e9]
+    with pytest.raises(ValueError, match="as many partitions as X, 3"):
+        RobustRegressor().fit(unknown, dy.rechunk(100))
+    with pytest.raises(ValueError, match="nan at index 2 of partition 1"):
+        worst_case(da.from_array(damaged(y, 502, np.nan), chunks=500))
+    with pytest.raises(ValueError, match="at least one row"):
+        RobustRegressor().fit(dX[:0], dy[:0])
+
+    def fails(block):
+        raise OSError("no such file: part-7.parquet")
+
+    with pytest.raises(RuntimeError, match=r"Partition 0 could not be computed.*part-7"):
+        RobustRegressor().fit(dX.map_blocks(fails, dtype=float, meta=X[:0]), dy)
+
+
+def test_without_dask_one_sentence_says_how_to_install_it():
+    program = "import sys; sys.modules['distributed'] = None; import drolearn.dask"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last == (
+        "ImportError: drolearn.dask needs Dask, of which 'distributed' is not installed: "
+        "pip install 'drolearn[dask]'"
+    )

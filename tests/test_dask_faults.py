@@ -1,0 +1,154 @@
+"""Lost workers, Ctrl-C and two fits at once, with worker processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from drolearn.dask import LostWorkersError, RobustRegressor, _engine, worst_case
+
+pytestmark = [
+    pytest.mark.xdist_group("dask"),
+    # Connections to a process that was killed are not closed by anybody.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with Client(cluster) as client:
+        client.wait_for_workers(3, timeout=30)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 3))
+    y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(600)
+    # Two partitions, one of them small, for three workers: one is idle.
+    return da.from_array(X, chunks=((580, 20), 3)), da.from_array(y, chunks=((580, 20),))
+
+
+def estimator(client, **settings):
+    return RobustRegressor(rho=0.1, solver="lbfgs", tol=1e-8, client=client, **settings)
+
+
+def in_round(monkeypatch, number, action):
+    """Call `action` with the engine once, while a round of this number is under way."""
+    submit = _engine.DaskBlocks._submit
+    called = []
+
+    def submit_and_act(self, part, task):
+        future = submit(self, part, task)
+        if self.rounds == number and not called:
+            called.append(True)
+            action(self, part)
+        return future
+
+    monkeypatch.setattr(_engine.DaskBlocks, "_submit", submit_and_act)
+    return called
+
+
+def wait_until_empty(client):
+    """Wait until the workers hold nothing and do nothing; fail if they do not get there."""
+    end = time.monotonic() + 15.0
+    while time.monotonic() < end:
+        if not (any(client.has_what().values()) or any(client.processing().values())):
+            return
+        time.sleep(0.05)
+    raise AssertionError((client.has_what(), client.processing()))
+
+
+def kill(client, worker):
+    process = client.run(os.getpid, workers=[worker])[worker]
+    os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [1, 12])
+def test_a_killed_worker_changes_no_bit(client, data, monkeypatch, number):
+    """Whether it dies in the first round or later: its partitions are computed elsewhere."""
+    expected = estimator(client).fit(*data)
+    killed = in_round(monkeypatch, number, lambda self, part: kill(client, part.worker))
+    found = estimator(client).fit(*data)
+    assert killed
+    assert found.coef_.tobytes() == expected.coef_.tobytes()
+    assert found.n_rounds_ == expected.n_rounds_
+    wait_until_empty(client)
+
+
+def test_without_workers_an_error_comes_soon(data, monkeypatch):
+    """It says what happened, and the same client works again once there are workers."""
+    monkeypatch.setattr(_engine, "_NEXT_WORKER", 1.0)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        lost = in_round(monkeypatch, 6, lambda *_: client.retire_workers(list(client.ncores())))
+        with pytest.raises(LostWorkersError, match="has had no worker for 1 seconds"):
+            estimator(client).fit(*data)
+        assert lost
+        cluster.scale(1)
+        client.wait_for_workers(1, timeout=30)
+        assert estimator(client).fit(*data).converged_
+    with pytest.raises(LostWorkersError, match="connection to the cluster was lost"):
+        estimator(client).fit(*data)
+
+
+def test_ctrl_c_leaves_no_task_behind(client, data, monkeypatch):
+    """The best model so far is kept, as on one machine."""
+    interrupted = in_round(monkeypatch, 12, lambda *_: signal.raise_signal(signal.SIGINT))
+    reg = estimator(client)
+    with pytest.raises(KeyboardInterrupt):
+        reg.fit(*data)
+    assert interrupted
+    assert np.isfinite(reg.coef_).all()
+    assert "Interrupted" in reg.status_
+    wait_until_empty(client)
+
+
+def test_two_fits_at_once_do_not_disturb_each_other(client, data):
+    X, y = data
+    alone = [estimator(client).fit(X, y), estimator(client).fit(X, -2.0 * y)]
+    start = threading.Barrier(2)
+
+    def fit(target):
+        start.wait()
+        return estimator(client).fit(X, target)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(fit, [y, -2.0 * y]))
+    for one, other in zip(alone, both, strict=True):
+        assert one.coef_.tobytes() == other.coef_.tobytes()
+    wait_until_empty(client)
+
+
+def test_what_the_user_persisted_stays(client, data):
+    """A fit releases its own results only."""
+    X, y = client.persist(data)
+    estimator(client).fit(X, y)
+    worst_case(y, 0.1)
+    held = {key for keys in client.has_what().values() for key in keys}
+    assert len(held) == 4  # two partitions of two collections
+    assert np.isfinite(X.sum().compute())
+    del X, y
+    wait_until_empty(client)
