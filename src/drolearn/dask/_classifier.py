@@ -33,15 +33,22 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
 
     Parameters
     ----------
-    rho, divergence, loss, l2, fit_intercept, class_weight, max_iter, tol, verbose : optional
+    rho, divergence, loss, l2, fit_intercept, class_weight : optional
         As in :class:`drolearn.RobustClassifier`.  The divergence must be strictly convex.
     solver : str or Solver, default="auto"
         "exact", "lbfgs" or "newton"; "auto" is "exact".
+    max_iter, tol : optional
+        As in :class:`drolearn.RobustClassifier`.
+    random_state : optional
+        Only for `to_local`: exact solvers need no seed.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches.
-    random_state, n_jobs, reference, store_weights : optional
-        Only for `to_local`: exact solvers need no seed, and each worker uses its own threads.  A
-        reference and stored weights are refused.
+    store_weights, n_jobs : optional
+        Only for `to_local`: stored weights are refused, and each worker uses its own threads.
+    verbose : optional
+        As in :class:`drolearn.RobustClassifier`.
+    reference : optional
+        Only for `to_local`: a reference is refused.
     client : Client, default=None
         The client of the cluster; None for the one that was made last.  `clone` keeps it, and a
         pickle does not hold it.

@@ -328,6 +328,8 @@ class DaskLinear(RobustLinear):
         sample_weight: Any = None,
         groups: Any = None,
         reference_losses: Any = None,
+        *,
+        tau: float | None = None,
     ) -> WorstCase:
         """Compute the robust loss of the fitted model on any data, without refitting.
 
@@ -344,6 +346,8 @@ class DaskLinear(RobustLinear):
         groups : None
             Only for data in memory.
         reference_losses : None
+            Only for data in memory.
+        tau : None
             Only for data in memory.
 
         Returns
@@ -364,11 +368,14 @@ class DaskLinear(RobustLinear):
         0.0417
         """
         if not is_collection(X):
-            return super().worst_case(X, y, rho, sample_weight, groups, reference_losses)
-        if groups is not None or reference_losses is not None:
-            raise ValueError(
-                "The 'groups' and 'reference_losses' parameters must be None for Dask collections."
-            )
+            return super().worst_case(X, y, rho, sample_weight, groups, reference_losses, tau=tau)
+        given = {"groups": groups, "reference_losses": reference_losses, "tau": tau}
+        for parameter, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"The '{parameter}' parameter must be None for Dask collections. "
+                    f"Got {value!r} instead."
+                )
         radius = self.rho_ if rho is None else rho
         return worst_case(
             self.losses(X, y), radius, self.divergence_, sample_weight, client=self.client_
