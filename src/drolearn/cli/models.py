@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ from drolearn.cli.running import InputError
 from drolearn.cli.tables import Table
 
 __all__ = ["as_divergence", "load_model", "prepared", "rows_for"]
+
+# When it is imported, skrub makes a folder for data in the home folder, which may not exist.
+os.environ.setdefault("SKB_DATA_DIRECTORY", str(Path(tempfile.gettempdir()).resolve() / "skrub"))
 
 _PICKLES = (".pkl", ".pickle", ".joblib")
 
