@@ -10,6 +10,7 @@ from benchmarks import (
     against_dro,
     coverage,
     criterion,
+    dask,
     domains,
     estimators,
     interrupts,
@@ -39,6 +40,7 @@ PARTS = {
     "coverage": coverage,
     "regret": regret,
     "domains": domains,
+    "dask": dask,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

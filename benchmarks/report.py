@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coverage, domains, estimators, networks, regret, shifts
+from benchmarks import coverage, dask, domains, estimators, networks, regret, shifts
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
@@ -21,6 +21,7 @@ TABLES = {
     "shifts": ("shifts.md", shifts.table),
     "regret": ("regret.md", regret.table),
     "domains": ("domains.md", domains.table),
+    "dask": ("dask.md", dask.table),
 }
 
 HEADER = """# Benchmarks

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
         "docs/files.md",
         "docs/pytorch.md",
         "docs/ensembles.md",
+        pytest.param("docs/dask.md", marks=pytest.mark.xdist_group("dask")),
     ],
 )
 def test_examples_on_the_pages_run(page):

@@ -43,12 +43,14 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         Only for `to_local`: exact solvers need no seed.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches.
-    store_weights, n_jobs : optional
-        Only for `to_local`: stored weights are refused, and each worker uses its own threads.
-    verbose : optional
-        As in :class:`drolearn.RobustClassifier`.
-    reference : optional
-        Only for `to_local`: a reference is refused.
+    store_weights : bool, default=False
+        Only False is accepted.
+    n_jobs : int, default=None
+        Only for `to_local`: each worker uses its own threads.
+    verbose : int, default=0
+        If positive, print the progress.
+    reference : None
+        Only None is accepted.
     client : Client, default=None
         The client of the cluster; None for the one that was made last.  `clone` keeps it, and a
         pickle does not hold it.

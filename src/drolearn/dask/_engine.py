@@ -192,9 +192,11 @@ class DaskBlocks(Blocks[Block]):
         """Return the workers; raise an error if there is none for some time."""
         end = time.monotonic() + patience
         while True:
+            if self.client.status != "running":
+                raise LostWorkersError(_closed())
             try:
                 workers = list(self.client.ncores())
-            except (OSError, ValueError, RuntimeError, CancelledError) as error:
+            except (OSError, CancelledError) as error:
                 raise LostWorkersError(_closed()) from error
             if workers:
                 return workers
