@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coverage, dask, domains, estimators, networks, regret, shifts
+from benchmarks import coverage, dask, domains, estimators, networks, regret, shifts, slices
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
@@ -19,6 +19,7 @@ TABLES = {
     "estimators": ("robustness.md", estimators.table),
     "networks": ("pytorch.md", networks.summary),
     "shifts": ("shifts.md", shifts.table),
+    "slices": ("slices.md", slices.table),
     "regret": ("regret.md", regret.table),
     "domains": ("domains.md", domains.table),
     "dask": ("dask.md", dask.table),
