@@ -26,8 +26,10 @@ SIZES = [(10**5, "float32", 4), (10**6, "float32", 4), (10**6, "float32", 64)]
 def rows(client: Client, n: int, kind: str, partitions: int) -> Any:
     """Return rows and labels on the workers."""
     size = -(-n // partitions)
-    X = da.random.default_rng(0).standard_normal((n, COLUMNS), chunks=(size, COLUMNS), dtype=kind)
-    noise = da.random.default_rng(1).standard_normal(n, chunks=size)
+    draws, noises = (da.random.default_rng(seed) for seed in (0, 1))
+    of_rows: Any = (size, COLUMNS)
+    X = draws.standard_normal((n, COLUMNS), chunks=of_rows, dtype=kind)
+    noise: Any = noises.standard_normal(n, chunks=of_rows[0])
     y = (X[:, :10].sum(axis=1) + 4.0 * noise > 0.0).astype(np.int8)
     return client.persist([X, y])
 
@@ -39,7 +41,8 @@ class Counter:
         self.rounds = self.tasks = self.bytes = 0
 
     def __enter__(self) -> Counter:
-        self.run, self.total_of = _engine.DaskBlocks.run, _engine.total_of
+        blocks: Any = _engine.DaskBlocks
+        self.run, self.total_of = blocks.run, _engine.total_of
 
         def run(engine: Any, task: Any) -> Any:
             before = engine.tasks
@@ -51,7 +54,7 @@ class Counter:
             self.bytes += len(pickle.dumps(nodes))
             return self.total_of(nodes, add)
 
-        _engine.DaskBlocks.run, _engine.total_of = run, total_of
+        blocks.run, _engine.total_of = run, total_of
         return self
 
     def __exit__(self, *error: object) -> None:

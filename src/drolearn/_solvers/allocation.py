@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,4 +45,5 @@ def allocate(costs: ArrayLike, seconds: ArrayLike) -> Array:
     from scipy.optimize import minimize_scalar  # imported when used: it is heavy
 
     ends = math.log(cost[0]) - 20.0, math.log(cost[-1]) + 20.0
-    return normalised(minimize_scalar(product, bounds=ends, method="bounded").x)
+    found: Any = minimize_scalar(product, bounds=ends, method="bounded")
+    return normalised(found.x)
