@@ -108,6 +108,31 @@ def test_all_formats_of_tables_give_the_same_predictions(ran, monkeypatch, name,
     np.testing.assert_allclose(rows["p(no)"] + rows["p(yes)"], 1.0, rtol=1e-6)
 
 
+def test_columns_of_all_types(tmp_path):
+    """Whatever skrub makes of a column can be saved and loaded."""
+    from drolearn.cli.models import prepared
+
+    n, rng = 80, np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "number": rng.standard_normal(n),
+            "berlin": pd.date_range("2020-01-01", periods=n, freq="7h", tz="Europe/Berlin"),
+            "utc": pd.date_range("2020-01-01", periods=n, freq="7h", tz="UTC"),
+            "duration": pd.to_timedelta(rng.integers(0, 1000, n), unit="h"),
+            "category": pd.Categorical(rng.choice(["a", "b"], n)),
+            "flag": pd.array(rng.choice([True, False, None], n), dtype="boolean"),
+            "count": pd.array(rng.choice([1, 2, None], n), dtype="Int64"),
+            "empty": np.nan,
+            "mixed": [1 if k % 2 else "x" for k in range(n)],
+            "name": [f"n{k} {k % 7}" for k in range(n)],
+        }
+    )
+    pipeline = prepared(RobustClassifier(), frame).fit(frame, frame["number"] > 0)
+    drolearn.save(pipeline, tmp_path / "all.skops")
+    found = drolearn.load(tmp_path / "all.skops").predict_proba(frame)
+    assert (found == pipeline.predict_proba(frame)).all()
+
+
 @pytest.mark.parametrize("name", ["arrays.npz", "rows.svm"])
 def test_arrays(ran, name):
     said = loaded(ran, "fit", name, "--out", "arrays.skops")

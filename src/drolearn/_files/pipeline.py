@@ -66,10 +66,14 @@ _OF_SKRUB = (
     "skrub.selectors._base.Filter",
     "skrub.selectors._base.Sub",
     "skrub.selectors._selectors._cardinality_below",
-    # Parts of NumPy and SciPy that these hold.
+    # Types of other packages that these hold.
+    "datetime.timedelta",
+    "datetime.timezone",
     "numpy.dtype",
+    "pandas.DatetimeTZDtype",
     "scipy._lib.array_api_compat.numpy._aliases.asarray",
     "scipy.interpolate._bsplines.BSpline",
+    "zoneinfo.ZoneInfo",
 )
 # For CalibratedClassifierCV(RobustClassifier()).  Trees are not trusted: wrong numbers in one make
 # compiled code read memory that is not its own.
