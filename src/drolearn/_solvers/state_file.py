@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,16 +32,19 @@ def save_state(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None
 def load_state(path: str | os.PathLike[str], make: Callable[[dict[str, Any]], T]) -> T:
     """Read a file that `save_state` wrote, and make an object of its content."""
     import json
+    import struct
     import zipfile
 
     # What a damaged file can raise: a missing entry or key, a value of the wrong type, numbers that
     # cannot be parsed, a compression method that does not exist, an early end, a broken archive.
     damaged = (
-        LookupError, TypeError, ValueError, NotImplementedError, EOFError, zipfile.BadZipFile,
+        LookupError, TypeError, ValueError, RuntimeError, EOFError, OverflowError, struct.error,
+        zipfile.BadZipFile,
     )  # fmt: skip
+    # Read here: damage can make np.load seek to places for which files raise an OSError.
+    file = io.BytesIO(Path(path).read_bytes())
     try:
-        # Open the file here: np.load would leave it open if it is damaged.
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        with np.load(file, allow_pickle=False) as stored:
             content = {name: stored[name] for name in stored.files}
         content.update(json.loads(str(content.pop("about"))))
         return make(content)

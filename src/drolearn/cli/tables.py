@@ -65,9 +65,11 @@ def read(source: str) -> Table:
         raise InputError(f"There is no file {source!r}: check the name of the data.")
     try:
         found = _READERS[kind](sys.stdin.buffer if source == "-" else path)
-    except (OSError, ImportError, MemoryError, KeyboardInterrupt):
+    except (ImportError, MemoryError):
         raise
     except Exception as error:  # a damaged file can fail in any way
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk, not the content: pyarrow raises OSError for both
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             f"{source!r} cannot be read as {kind[1:]} ({reason}): check the file."
