@@ -146,6 +146,7 @@ def test_without_workers_an_error_comes_soon(cluster, client, data, monkeypatch)
 
     def kill_all(*_):
         for nanny in cluster.workers.values():
+            nanny.auto_restart = False
             cluster.sync(nanny.kill)
 
     lost = in_round(monkeypatch, 6, kill_all)

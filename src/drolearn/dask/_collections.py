@@ -140,15 +140,16 @@ def _delayed(parameter: str, values: Any, X: Any) -> list[Any]:
     return list(np.ravel(values.to_delayed()))
 
 
-def map_rows(function: Any, X: Any, *, width: int | None, dtype: Any) -> Any:
+def map_rows(function: Any, X: Any, *, name: str, width: int | None, dtype: Any) -> Any:
     """Apply a function of rows to each partition, lazily; `width` is the number of columns."""
     if _is_frame(X):
         X = X.to_dask_array()
     X = as_rows(X)
     if width is None:
-        return X.map_blocks(function, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+        return X.map_blocks(function, token=name, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
     chunks = (X.chunks[0], (width,))
-    return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=np.empty((0, width), dtype))
+    meta = np.empty((0, width), dtype)
+    return X.map_blocks(function, token=name, dtype=dtype, chunks=chunks, meta=meta)
 
 
 def map_rows_and_labels(function: Any, X: Any, y: Any) -> Any:

@@ -8,6 +8,7 @@ from the collection, and other workers make the blocks again.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -140,14 +141,9 @@ class DaskBlocks(Blocks[Block]):
         waiting = {part: self._submit(part, task) for part in self.parts}
         try:
             while waiting:
-                late = {}
-                for part, future in waiting.items():
-                    try:
-                        nodes.update(future.result(timeout=_CHECK_EVERY))
-                        future.release()
-                    except TimeoutError:
-                        late[part] = future
-                waiting = late
+                for part, result in self.client.sync(self._finished, waiting).items():
+                    nodes.update(result)
+                    waiting.pop(part).release()
                 for part in self._lost(waiting):
                     waiting.pop(part).release()
                     waiting.update((new, self._submit(new, task)) for new in self._replace(part))
@@ -164,6 +160,24 @@ class DaskBlocks(Blocks[Block]):
         self.tasks += 1
         key = f"drolearn-{type(task).__name__}-{uuid4().hex}"
         return self.client.submit(_run, part.held, task, key=key, workers=[part.worker])
+
+    async def _finished(self, waiting: dict[_Part, Future]) -> dict[_Part, Nodes]:
+        """Return the results that arrive within some time.
+
+        `Future.result(timeout)` may raise UnboundLocalError if the result arrives just then, and
+        without a timeout it would wait for ever for a worker that was lost.
+        """
+        gathering = {
+            part: asyncio.ensure_future(self.client.gather(future, asynchronous=True))
+            for part, future in waiting.items()
+        }
+        try:
+            await asyncio.wait(gathering.values(), timeout=_CHECK_EVERY)
+        finally:
+            for result in gathering.values():
+                result.cancel()  # has no effect on those that are done
+        await asyncio.wait(gathering.values())
+        return {part: task.result() for part, task in gathering.items() if not task.cancelled()}
 
     def _hold(self, worker: str, numbers: list[int]) -> _Part:
         data = [self.partitions[k] for k in numbers]

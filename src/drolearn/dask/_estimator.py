@@ -276,7 +276,8 @@ class DaskLinear(RobustLinear):
     def _lazily(self, method: str, X: Any, width: int | None, dtype: Any) -> Any:
         """A method of the local estimator, applied to each partition when it is computed."""
         check_is_fitted(self)
-        return map_rows(self._rowwise(method, X, width, dtype), X, width=width, dtype=dtype)
+        function = self._rowwise(method, X, width, dtype)
+        return map_rows(function, X, name=method, width=width, dtype=dtype)
 
     def _rowwise(self, method: str, X: Any, width: int | None, dtype: Any) -> Rowwise:
         columns, known = column_names(X), getattr(self, "feature_names_in_", None)
