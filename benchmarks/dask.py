@@ -26,10 +26,9 @@ SIZES = [(10**5, "float32", 4), (10**6, "float32", 4), (10**6, "float32", 64)]
 def rows(client: Client, n: int, kind: str, partitions: int) -> Any:
     """Return rows and labels on the workers."""
     size = -(-n // partitions)
-    draws, noises = (da.random.default_rng(seed) for seed in (0, 1))
-    of_rows: Any = (size, COLUMNS)
-    X = draws.standard_normal((n, COLUMNS), chunks=of_rows, dtype=kind)
-    noise: Any = noises.standard_normal(n, chunks=of_rows[0])
+    chunks: Any = (size, COLUMNS)
+    X = da.random.default_rng(0).standard_normal((n, COLUMNS), chunks=chunks, dtype=kind)
+    noise = da.random.default_rng(1).standard_normal(n, chunks=chunks[:1])
     y = (X[:, :10].sum(axis=1) + 4.0 * noise > 0.0).astype(np.int8)
     return client.persist([X, y])
 
@@ -54,7 +53,8 @@ class Counter:
             self.bytes += len(pickle.dumps(nodes))
             return self.total_of(nodes, add)
 
-        blocks.run, _engine.total_of = run, total_of
+        engine: Any = _engine.DaskBlocks
+        engine.run, _engine.total_of = run, total_of
         return self
 
     def __exit__(self, *error: object) -> None:
