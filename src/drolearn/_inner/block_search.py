@@ -148,8 +148,8 @@ class Search:
     def guess(self, survey: Survey) -> tuple[tuple[float, float], tuple[float, float]]:
         """The multipliers at which to start, and those of the sample."""
         unknown = (math.inf, 0.0)
-        if not self.stride:
-            return unknown, unknown
+        if not self.stride:  # few losses: the last multipliers have to do
+            return (unknown if self.last is None else self.last.found), unknown
         z = np.concatenate(survey.sample)
         b = np.concatenate(survey.sample_weights) if survey.sample_weights else None
         if b is not None and not b.any():
