@@ -53,8 +53,7 @@ class Counter:
             self.bytes += len(pickle.dumps(nodes))
             return self.total_of(nodes, add)
 
-        engine: Any = _engine.DaskBlocks
-        engine.run, _engine.total_of = run, total_of
+        blocks.run, _engine.total_of = run, total_of
         return self
 
     def __exit__(self, *error: object) -> None:
