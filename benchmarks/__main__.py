@@ -8,6 +8,7 @@ import sys
 
 from benchmarks import (
     against_dro,
+    boosting,
     coverage,
     criterion,
     dask,
@@ -43,6 +44,7 @@ PARTS = {
     "regret": regret,
     "domains": domains,
     "dask": dask,
+    "boosting": boosting,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -8,7 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coverage, dask, domains, estimators, networks, regret, shifts, slices
+from benchmarks import (
+    boosting,
+    coverage,
+    dask,
+    domains,
+    estimators,
+    networks,
+    regret,
+    shifts,
+    slices,
+)
 from benchmarks.machine import DOCS, load
 
 #: Everything below this line of a page is generated.
@@ -23,6 +33,7 @@ TABLES = {
     "regret": ("regret.md", regret.table),
     "domains": ("domains.md", domains.table),
     "dask": ("dask.md", dask.table),
+    "boosting": ("boosting.md", boosting.table),
 }
 
 HEADER = """# Benchmarks

@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[1]
         "docs/pytorch.md",
         "docs/ensembles.md",
         pytest.param("docs/dask.md", marks=pytest.mark.xdist_group("dask")),
+        "docs/boosting.md",
     ],
 )
 def test_examples_on_the_pages_run(page):

@@ -14,13 +14,16 @@ from drolearn import (
     CressieRead,
     CVaR,
     Divergence,
+    Ending,
     Hellinger,
     JensenShannon,
     ReverseKL,
     RobustRegressor,
     TotalVariation,
+    solve,
     worst_case,
 )
+from drolearn.loss import as_loss
 
 CUSTOM = Divergence.custom(lambda s: s * np.log(s) - s + 1, np.log, np.exp, phi_zero=1.0)
 STRICT = [ChiSquare(), KL(), ReverseKL(), Hellinger(), JensenShannon(), CUSTOM]
@@ -139,3 +142,67 @@ def test_bad_arguments(arguments, message):
         worst_case([1.0, 2.0], **arguments)
     with pytest.raises(ValueError, match="1 NaN"):
         worst_case([1.0, math.nan], tau=1.0)
+
+
+# -- training ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "hellinger"])
+@pytest.mark.parametrize(("loss", "by_group"), [("logistic", False), ("squared", True)])
+def test_solve_agrees_with_balls(divergence, loss, by_group):
+    X, y, groups = training_rows()
+    groups = groups if by_group else None
+    arguments = {"loss": loss, "divergence": divergence, "l2": 0.01, "groups": groups}
+    for tau in (0.5, 2.0):
+        soft = solve(X, y, tau=tau, tol=1e-8, max_iter=1000, **arguments)
+        assert soft.converged
+        assert 0.0 <= soft.gap <= 1e-8 * max(soft.value, 1e-3)
+        # The ball of the same divergence has the same model, and the multiplier τ.
+        hard = solve(X, y, rho=soft.worst.achieved, tol=1e-9, max_iter=1000, **arguments)
+        np.testing.assert_allclose(soft.theta, hard.theta, atol=5e-3)
+        assert soft.value == pytest.approx(hard.value - tau * soft.worst.achieved, rel=1e-5)
+        # No model near the optimum is better.
+        rng = np.random.default_rng(0)
+        for _ in range(5):
+            theta = soft.theta + 0.1 * rng.standard_normal(soft.theta.shape)
+            z = as_loss(loss).of_scores(X @ theta[0, :-1] + theta[0, -1], y)[0]
+            penalty = 0.005 * np.sum(theta[0, :-1] ** 2)
+            parts = None if groups is None else [z[groups == g].mean() for g in (False, True)]
+            share = None if groups is None else [(~groups).mean(), groups.mean()]
+            value = worst_case(z if parts is None else parts, None, divergence, share, tau=tau)
+            assert value.value + penalty >= soft.value - soft.gap
+
+
+def test_solve_at_the_limits():
+    X, y, _ = training_rows()
+    plain, largest = solve(X, y, rho=0.0, l2=0.01), solve(X, y, tau=0.0, l2=0.01, max_iter=1000)
+    assert solve(X, y, tau=math.inf, l2=0.01).value == pytest.approx(plain.value)
+    assert solve(X, y, tau=1e6, l2=0.01).value == pytest.approx(plain.value, rel=1e-5)
+    z = as_loss("logistic").of_scores(X @ largest.coef + largest.intercept, y)[0]
+    assert largest.worst.value == pytest.approx(z.max())
+    values = [solve(X, y, tau=tau, l2=0.01).value for tau in (0.1, 1.0, 10.0)]
+    assert largest.value > values[0] > values[1] > values[2] > plain.value
+
+
+def test_solve_ends_where_it_is_told_to():
+    X, y, _ = training_rows()
+    few = solve(X, y, tau=0.05, max_iter=3)
+    assert not few.converged
+    assert "raise max_iter" in few.status
+    stopped = solve(X, y, tau=0.05, callback=lambda history: True)
+    assert stopped.ending is Ending.STOPPED
+    for arguments, message in (
+        ({"solver": "gssg"}, r"needs an exact solver. Got solver='gssg'"),
+        ({"divergence": "total-variation"}, r"strictly convex divergence. Got TotalVariation"),
+        ({"divergence": "cvar"}, "strictly convex"),
+        ({"rho": 0.1}, "replaces 'rho'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            solve(X, y, tau=1.0, **arguments)
+
+
+def training_rows():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 3))
+    y = np.where(X[:, 0] + rng.logistic(size=400) > 0, 1.0, -1.0)
+    return X, y, X[:, 2] > 0.5

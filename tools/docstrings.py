@@ -30,6 +30,7 @@ from numpydoc.validate import validate
 ROOT = Path(__file__).parents[1]
 MODULES = (
     "drolearn",
+    "drolearn.boosting",
     "drolearn.dask",
     "drolearn.datasets",
     "drolearn.nn",

@@ -178,6 +178,17 @@ def _soft(
     """The worst case of a soft ball."""
     from drolearn._inner.soft import soft_maximum  # it imports this module
 
+    price = check_soft(tau, rho, divergence)
+    if not np.isfinite(z).all():
+        raise ValueError(not_finite(z))
+    b = None
+    if sample_weight is not None:
+        b = without_dust(divergence, 0.0, as_weights(sample_weight, z.size))
+    return soft_maximum(divergence, price, z, b)
+
+
+def check_soft(tau: float, rho: float | None, divergence: Divergence) -> float:
+    """Check the price of a soft ball, and return it."""
     if rho is not None:
         raise ValueError(
             f"The 'tau' parameter, the price of a soft ball, replaces 'rho': pass one of them. Got "
@@ -189,12 +200,7 @@ def _soft(
             f"The 'tau' parameter needs a strictly convex divergence or total variation. Got "
             f"{divergence!r} instead; use a ball."
         )
-    if not np.isfinite(z).all():
-        raise ValueError(not_finite(z))
-    b = None
-    if sample_weight is not None:
-        b = without_dust(divergence, 0.0, as_weights(sample_weight, z.size))
-    return soft_maximum(divergence, price, z, b)
+    return price
 
 
 def inner_maximum(

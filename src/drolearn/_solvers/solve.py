@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn._inner.worst_case import WorstCase
+from drolearn._inner.worst_case import WorstCase, check_soft
 from drolearn._solvers.checkpoint import ExactCheckpoint, open_checkpoint
 from drolearn._solvers.choice import as_solver, choose
 from drolearn._solvers.descent import History, State, descend
@@ -22,9 +22,10 @@ from drolearn._solvers.inputs import as_problem, as_start
 from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.soft import Fit, minimise_soft
 from drolearn._solvers.solvers import Solver, Stochastic
 from drolearn._validation import float_or_nan
-from drolearn.divergence import CVaR, Divergence
+from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
 
 __all__ = ["Solution", "run", "solve"]
@@ -124,6 +125,7 @@ def solve(
     n_jobs: int | None = None,
     callback: Callable[[History], Any] | None = None,
     reference_losses: ArrayLike | None = None,
+    tau: float | None = None,
 ) -> Solution:
     """Minimise R(losses of X w + c) + l2/2 ‖w‖² over linear models.
 
@@ -180,6 +182,11 @@ def solve(
         :func:`drolearn.reference_losses`.  The solver then minimises the robust regret, which is R
         of the losses minus c.  As that may be 0 or negative, `tol` is relative to the mean loss of
         the zero model if that is larger.
+    tau : float, default=None
+        Price τ ≥ 0 of a soft ball, instead of `rho`: R is then max Σ p z − τ D(P, B), as in
+        :func:`drolearn.worst_case`.  It is minimised by exact solves in balls of several radii,
+        with a duality gap of its own; `max_iter` counts the passes of all of them.  Needs an exact
+        solver, and a divergence that is strictly convex.
 
     Returns
     -------
@@ -199,6 +206,9 @@ def solve(
     >>> round(solution.value, 4)
     0.6293
     """
+    if tau is not None:
+        check_soft(tau, rho, as_divergence(divergence))
+        rho = 0.0
     problem = as_problem(
         X,
         y,
@@ -213,6 +223,10 @@ def solve(
         reference_losses=reference_losses,
     )
     warn_of_all_weights(problem, stacklevel=3)
+    if tau is not None:
+        return _solve_soft(
+            problem, float(tau), as_start(problem, start), solver, max_iter, tol, callback
+        )
     return run(
         problem,
         as_start(problem, start),
@@ -221,6 +235,68 @@ def solve(
         tol=tol,
         random_state=random_state,
         watch=None if callback is None else lambda history, _: bool(callback(history)),
+    )
+
+
+def _solve_soft(
+    problem: Problem,
+    tau: float,
+    start: Array,
+    solver: str | Solver,
+    max_iter: float,
+    tol: float | None,
+    callback: Callable[[History], Any] | None,
+) -> Solution:
+    """`solve` in a soft ball."""
+    if isinstance(as_solver(solver), Stochastic):
+        raise ValueError(
+            f"The 'tau' parameter needs an exact solver. Got solver={solver!r} instead; use "
+            f"'exact', or a ball with 'rho'."
+        )
+    if not problem.divergence.strictly_convex:
+        raise ValueError(
+            f"The 'tau' parameter of solve needs a strictly convex divergence. Got "
+            f"{problem.divergence!r} instead; use a ball with 'rho'."
+        )
+    solver = "exact" if isinstance(solver, str) and solver == "auto" else solver
+    accuracy = 1e-10 if tol is None else tol
+
+    def in_ball(rho: float, theta: Array, passes: float, tolerance: float | None) -> Solution:
+        watch = None if callback is None else lambda history, _: bool(callback(history))
+        ball, passes = replace(problem, rho=rho), max(passes, 1.0)
+        settings = {"max_iter": passes, "tol": tolerance, "random_state": None, "watch": watch}
+        return run(ball, theta, solver=solver, **settings)
+
+    if tau in (0.0, math.inf):  # the largest loss, or the mean
+        return in_ball(math.inf if tau == 0.0 else 0.0, start, max_iter, tol)
+    last: Solution | None = None
+
+    def fit(rho: float, theta: Array, passes: float) -> Fit:
+        nonlocal last
+        last = in_ball(rho, theta, passes, None if tol is None else 0.1 * tol)
+        bound = -math.inf if math.isnan(last.gap) else last.value - last.gap
+        return Fit(last.theta, bound, last.worst.alpha, last.passes, not last.ending.asked_for)
+
+    found = minimise_soft(problem, tau, start, fit, tol=accuracy, max_passes=max_iter)
+    if last is None:
+        raise RuntimeError("No ball was solved.")
+    relative = found.gap / problem.loss_scale(found.value)
+    ending = last.ending
+    if not ending.asked_for and ending is not Ending.SEPARABLE:
+        exhausted = Ending.EXHAUSTED if found.passes >= max_iter else Ending.UNCERTIFIED
+        ending = Ending.CONVERGED if relative <= accuracy else exhausted
+    iterations, norm = math.ceil(found.passes), last.gradient_norm
+    groups = problem.groups
+    return replace(
+        last,
+        theta=found.theta,
+        value=found.value,
+        worst=found.worst if groups is None else groups.spread(found.worst),
+        gap=found.gap if found.gap < math.inf else math.nan,
+        status=describe_exact(ending, last.solver, iterations, relative, norm, "a larger tau"),
+        passes=found.passes,
+        ending=ending,
+        group_weights=None if groups is None else found.worst.weights,
     )
 
 
