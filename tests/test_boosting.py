@@ -82,6 +82,13 @@ def test_weights_are_damped(divergence):
     np.testing.assert_array_equal(objective.group_weights_, fresh.group_weights_)
 
 
+def test_rounding_errors_do_not_choose_a_group():
+    y, months = np.arange(1000) % 2.0, np.arange(1000) * 13 // 1000
+    objective = robust_objective(1000.0, groups=months, step=1.0)
+    objective(y, np.full(1000, 0.0))  # all losses are equal
+    np.testing.assert_allclose(objective.group_weights_, np.bincount(months) / 1000)
+
+
 def test_metric_is_the_robust_loss():
     _, y, score, few = two_laws(300)
     found = robust_metric(0.4, "kl")(y, score)

@@ -261,8 +261,11 @@ def _solve_soft(
     solver = "exact" if isinstance(solver, str) and solver == "auto" else solver
     accuracy = 1e-10 if tol is None else tol
 
+    watch: Watch | None = None
+    if (called := callback) is not None:
+        watch = lambda history, _: bool(called(history))  # noqa: E731
+
     def in_ball(rho: float, theta: Array, passes: float, tolerance: float | None) -> Solution:
-        watch = None if callback is None else lambda history, _: bool(callback(history))
         ball, passes = replace(problem, rho=rho), max(passes, 1.0)
         settings = {"max_iter": passes, "tol": tolerance, "random_state": None, "watch": watch}
         return run(ball, theta, solver=solver, **settings)

@@ -16,6 +16,11 @@ __all__ = ["RobustMetric", "robust_metric"]
 class RobustMetric:
     """A metric of LightGBM and XGBoost; make it with :func:`robust_metric`.
 
+    Parameters
+    ----------
+    ball : Ball
+        The ball, the groups of the validation rows, and the loss.
+
     Examples
     --------
     >>> from drolearn.boosting import robust_metric

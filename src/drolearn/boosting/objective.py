@@ -21,6 +21,13 @@ Array = NDArray[np.float64]
 class RobustObjective:
     """An objective of LightGBM and XGBoost; make it with :func:`robust_objective`.
 
+    Parameters
+    ----------
+    ball : Ball
+        The ball, the groups of the training rows, and the loss.
+    step : float
+        The part of the way to the worst case that the weights move in each round.
+
     Attributes
     ----------
     groups_ : ndarray or None
@@ -40,7 +47,8 @@ class RobustObjective:
 
     def __init__(self, ball: Ball, step: float) -> None:
         self._ball, self._step = ball, step
-        self._rows: Any = None
+        self._rows: Any = None  # the first round sets it
+        self._started = False
         self._groups: Groups | None = None
         self._means: Any = None
         self._shares = np.empty(0)
@@ -52,14 +60,14 @@ class RobustObjective:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Compute gradient and Hessian, from (scores, data set) or (labels, scores, weights)."""
         scores = scores_of(first, second)
-        if self._rows is None or scores.max() == scores.min():  # the first round
+        if not self._started or scores.max() == scores.min():  # the first round
             self._start(rows_of(first, second, sample_weight, self._ball.loss))
-        elif scores.size != self._rows.y.size:
+        y, loss = self._rows.y, self._ball.loss
+        if scores.size != y.size:
             raise ValueError(
-                f"A robust objective belongs to one training set, of {self._rows.y.size} rows. Got "
+                f"A robust objective belongs to one training set, of {y.size} rows. Got "
                 f"{scores.size} rows instead: make a new one for each fit."
             )
-        y, loss = self._rows.y, self._ball.loss
         z, slopes = loss.of_scores(scores, y)
         weights = self._damped(z)
         # Both libraries compute in single precision, and would convert.
@@ -69,7 +77,7 @@ class RobustObjective:
         return gradient, hessian
 
     def _start(self, rows: Rows) -> None:
-        self._rows = rows
+        self._started, self._rows = True, rows
         self._groups = self._ball.groups(rows)
         if self._groups is not None:
             self._means, self._shares = GroupMeans(self._groups), self._groups.shares

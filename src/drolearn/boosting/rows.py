@@ -16,6 +16,8 @@ from drolearn.loss import Loss, as_loss
 __all__ = ["Ball", "GroupMeans", "Rows", "rows_of", "scores_of"]
 
 Array = NDArray[np.float64]
+# Losses are equal in the first round.  Rounding errors of means must not decide which is worst.
+_ROUNDING = 1e-12
 
 
 class Rows(NamedTuple):
@@ -64,6 +66,8 @@ class Ball:
 
     def worst(self, losses: Array, weights: Array | None) -> Array:
         """The worst-case weights of the groups, or of the rows if there are no groups."""
+        if np.ptp(losses) <= _ROUNDING * np.abs(losses).max():
+            losses = np.zeros_like(losses)
         return worst_case(losses, self.rho, self.divergence, weights).weights
 
     def robust_loss(self, z: Array, rows: Rows) -> float:
