@@ -137,11 +137,13 @@ def table(runs: list[dict[str, Any]]) -> str:
     gain = means["plain"] - best
     lines += [
         "",
-        f"The better damped objective is {gain:.1f} points below plain boosting on average; the "
+        f"The better damped objective is {abs(gain):.1f} points "
+        f"{'below' if gain >= 0.0 else 'above'} plain boosting on average; the "
         f"goal of 3 points is {'met' if gain >= 3.0 else 'missed'}.",
         f"CPU time: {spent['ratio']:.2f} times that of LightGBM's own objective (median of "
         f"{len(spent['ratios'])} pairs in one run; {spent['rows']:,} rows, {spent['rounds']} "
-        f"rounds, one thread; goal ≤ 1.3).",
+        f"rounds, one thread); the goal of at most 1.3 is "
+        f"{'met' if spent['ratio'] <= 1.3 else 'missed'}.",
     ]
     return "\n".join([*lines, ""])
 
