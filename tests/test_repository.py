@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import drolearn
+import drolearn.boosting
 import drolearn.dask
 import drolearn.datasets
 import drolearn.nn
@@ -76,7 +77,8 @@ def test_all_public_names_exist_and_are_documented():
 
 def test_the_reference_lists_all_public_names():
     listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
-    for module in (drolearn, drolearn.dask, drolearn.datasets, drolearn.nn, drolearn.onnx):
+    modules = [drolearn, drolearn.boosting, drolearn.dask, drolearn.datasets, drolearn.nn]
+    for module in [*modules, drolearn.onnx]:
         assert set(module.__all__) <= listed, set(module.__all__) - listed
 
 

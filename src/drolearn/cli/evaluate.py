@@ -42,14 +42,15 @@ def evaluate(
     radii = rho if rho else None if isinstance(chosen, CVaR) else [0.0, 0.1, 1.0, 9.0]
     report = stress_report(model, data, target, groups, chosen, radii, trust)
     curve = report.curve.drop(columns="model")
-    content: dict[str, Any] = {"loss": report.loss, "divergence": report.divergence}
+    content: dict[str, Any] = {"loss": report.losses[0], "divergence": report.divergences[0]}
     content |= {"rows": report.rows, "level": report.level, "curve": curve.to_dict("records")}
     if groups is not None:
         content["groups"] = report.groups.drop(columns="model").to_dict("records")
 
     def text(console: Any) -> None:
         heads = ["rho", "share", "loss", "low", "high", "error"]
-        console.print(f"{report.rows:,} rows, loss {report.loss!r}, {report.divergence} balls")
+        what = f"loss {report.losses[0]!r}, {report.divergences[0]} balls"
+        console.print(f"{report.rows:,} rows, {what}")
         console.print(table(heads, curve[heads].itertuples(index=False)))
         if groups is not None:
             heads = ["column", "group", "rows", "loss", "low", "high", "error"]

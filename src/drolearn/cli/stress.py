@@ -35,28 +35,19 @@ def stress(
     from drolearn.cli.models import as_divergence
     from drolearn.cli.report import show
     from drolearn.cli.running import check_out
-    from drolearn.stress.report import StressReport
 
-    endings = [".json", ".html"] if hasattr(StressReport, "to_html") else [".json"]
-    check_out(out, endings)
+    check_out(out, [".json", ".html"])
     report = stress_report(model, data, target, groups, as_divergence(divergence), None, trust)
     _write(report, out)
-    content: dict[str, Any] = {"out": str(out), "loss": report.loss, "rows": report.rows}
+    content: dict[str, Any] = {"out": str(out), "loss": report.losses[0], "rows": report.rows}
     content |= {"break_even": report.break_even.to_dict("records")}
     show(content, as_json, lambda _: print(f"{report!r}\nWrote {out}."))
 
 
 def _write(report: Any, out: Path) -> None:
     """Write the report completely, or not at all."""
-    import tempfile
-
     from drolearn._storage import replacing
 
+    text = report.to_json() + "\n" if out.suffix == ".json" else report.to_html()
     with replacing(out) as file:
-        if out.suffix == ".json":
-            file.write((report.to_json() + "\n").encode())
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            page = Path(folder) / "report.html"
-            report.to_html(page)
-            file.write(page.read_bytes())
+        file.write(text.encode())
