@@ -44,6 +44,7 @@ def report():
     names = np.array([BREAK, FORMULA, "plain"])[np.arange(400) % 3]
     return stress_test(
         models, X[200:], y[200:], groups={SCRIPT: names, "half": np.arange(400) % 2},
+        over={SCRIPT: X[200:, 0], "job": names}, worst_rows=3,
         loss=["log", "zero-one"], divergence=["chi2", "cvar"], random_state=0,
     )  # fmt: skip
 
@@ -122,7 +123,7 @@ def test_a_reader_can_navigate_by_headings_tables_and_labels(html):
     levels = [int(tag[1]) for tag, _ in page.found if re.fullmatch(r"h[1-6]", tag)]
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert len(page.all("caption")) == len(page.all("table")) == 4
+    assert len(page.all("caption")) == len(page.all("table")) == len(TABLES)
     assert all(each.get("scope") in ("col", "row") for each in page.all("th"))
     ids = {each["id"] for _, each in page.found if "id" in each}
     assert {each["aria-labelledby"] for each in page.all("section")} <= ids

@@ -3,6 +3,7 @@
 analysis          stress_test
 report, plots     its result; slice_plots for sub-populations
 html, sections    the report for the browser; `page/` has its template, styles and scripts
+parts             its pieces; population_sections: what it says about sub-populations and rows
 break_even        the radius up to which a model is better than a baseline
 radii             how large a radius is: the changes of the mix of groups that it holds
 bracket           all that is reported of sub-populations

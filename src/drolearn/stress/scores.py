@@ -86,7 +86,6 @@ def score(
     other = _baseline(baseline, X, target, hint, len(named))
     scored = []
     for name, each in found.items():
-        wrong = wrong_rows(each, target)
         for kind, function in named.items():
             z = losses_of(each, target, function)
             refuse_not_finite("loss", z)
@@ -95,7 +94,7 @@ def score(
                 compared = constant(each, target, weights, kind)
             if isinstance(compared, Predictions):
                 compared = losses_of(compared, target, function)
-            scored.append(Scored(name, kind, z, wrong, compared))
+            scored.append(Scored(name, kind, z, wrong_rows(each, target), compared))
     return scored
 
 

@@ -10,19 +10,16 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from drolearn.stress.parts import KEYS, Cell, Column, Row, Section, bar, make_row
+from drolearn.stress.population_sections import (
+    bracket_section,
+    features_section,
+    slices_section,
+    worst_rows_section,
+)
 from drolearn.stress.text import confidence, group_name, interval, number, percent
 
-__all__ = [
-    "SECTIONS",
-    "Cell",
-    "Column",
-    "Figure",
-    "Headline",
-    "Row",
-    "Section",
-    "headlines",
-    "sections",
-]
+__all__ = ["SECTIONS", "Figure", "Headline", "headlines", "sections"]
 
 # Rows of a curve that the table shows; the file has all.
 _SHARES = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
@@ -31,68 +28,6 @@ _MOST_ROWS = 12
 _CHART_GROUPS = 30
 # A group with fewer rows makes no headline: its loss is large or small by chance.
 _HEADLINE_ROWS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its title, whether it holds numbers, and whether its cells name the row."""
-
-    title: str
-    numbers: bool = True
-    names_row: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The text of a cell; `share` draws a bar of this length from 0 to 1."""
-
-    text: str
-    share: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Cells, and what they belong to: the switches show and hide rows by it."""
-
-    cells: list[Cell]
-    model: str | None = None
-    loss: str | None = None
-    divergence: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One part of the page.
-
-    Parameters
-    ----------
-    table : str
-        The name of the table of the report.
-    title : str
-        The heading.
-    text : list of str
-        Paragraphs above the table.
-    caption : str
-        The caption of the table.
-    columns : list of Column
-        The columns.
-    rows : list of Row
-        The rows.
-    chart : str
-        What the chart shows, for those who do not see it; empty for no chart.
-    above, below : str
-        What the axes of the chart are.
-    """
-
-    table: str
-    title: str
-    text: list[str]
-    caption: str
-    columns: list[Column]
-    rows: list[Row]
-    chart: str = ""
-    above: str = ""
-    below: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +52,9 @@ class Headline:
 def headlines(report: Any) -> list[Headline]:
     """The mean loss, two worst cases, break-even, and the group with the largest loss."""
     even = {_keys(row): row for row in report.break_even.itertuples()}
-    groups = dict(iter(report.groups.groupby(_KEYS, sort=False))) if len(report.groups) else {}
+    groups = dict(iter(report.groups.groupby(KEYS, sort=False))) if len(report.groups) else {}
     found = []
-    for _, curve in report.curve.groupby(_KEYS, sort=False):
+    for _, curve in report.curve.groupby(KEYS, sort=False):
         keys = _keys(curve.iloc[0])
         figures = [_worst(row, report.level) for row in _headline_rows(curve)]
         if keys in even:
@@ -150,7 +85,7 @@ def curve_section(report: Any) -> Section | None:
         Column("Note", numbers=False),
     ]
     rows = [
-        _row(
+        make_row(
             row, _share(row), number(row.rho), number(row.loss), interval(row.low, row.high),
             percent(row.error), f"{row.rows:,.0f}", row.note,
         )
@@ -193,9 +128,9 @@ def groups_section(report: Any) -> Section | None:
     number_of_groups = len(report.groups[["column", "group"]].drop_duplicates())
     some = f"The chart shows {_CHART_GROUPS} of {number_of_groups} groups; the table has all."
     rows = [
-        _row(
+        make_row(
             row, f"{row.column}: {group_name(row.group)}", f"{row.rows:,}", number(row.loss),
-            interval(row.low, row.high), percent(row.error), *map(_bar, (row.share, row.worst_share,
+            interval(row.low, row.high), percent(row.error), *map(bar, (row.share, row.worst_share,
             row.worst_mix)), row.note,
         )
         for row in _by_group(report.groups).itertuples()
@@ -230,7 +165,7 @@ def break_even_section(report: Any) -> Section | None:
         Column("In words", numbers=False),
     ]
     rows = [
-        _row(
+        make_row(
             row, row.model, number(row.loss), number(row.baseline), number(row.rho),
             percent(row.share), row.meaning,
         )
@@ -261,7 +196,7 @@ def radii_section(report: Any) -> Section | None:
         Column("Every subset of"),
     ]
     rows = [
-        _row(
+        make_row(
             row, row.meaning.split(", from ")[0], percent(row.share), percent(row.changed_to),
             number(row.rho), percent(row.covers),
         )
@@ -280,78 +215,13 @@ def radii_section(report: Any) -> Section | None:
     )
 
 
-def slices_section(report: Any) -> Section | None:
-    """Sub-populations that can be described, on which losses are large."""
-    if report.slices.empty:
-        return None
-    columns = [
-        Column("Sub-population", numbers=False, names_row=True),
-        Column("Share"),
-        Column("Rows"),
-        Column("Loss"),
-        Column(f"At least, {confidence(report.level)}"),
-        Column("Loss of the others"),
-        Column("Note", numbers=False),
-    ]
-    rows = [
-        _row(
-            row, row.slice, _bar(row.share), f"{row.rows:,}", number(row.loss), number(row.low),
-            number(row.others), row.note,
-        )
-        for row in report.slices.itertuples()
-    ]  # fmt: skip
-    return Section(
-        "slices",
-        "Where the model is bad",
-        [
-            "Sub-populations that the features can describe. Each was found on one half of the "
-            "rows; the numbers are of the other half, so chance did not select them.",
-        ],
-        "Sub-populations with large losses",
-        columns,
-        rows,
-    )
-
-
-def bracket_section(report: Any) -> Section | None:
-    """How bad a sub-population of each share is, at least and at most."""
-    if report.bracket.empty:
-        return None
-    columns = [
-        Column("Share of the rows", numbers=False, names_row=True),
-        Column("Worst found, at least"),
-        Column("Worst found"),
-        Column("Worst rows"),
-        Column("Worst rows, at most"),
-        Column("Which", numbers=False),
-        Column("Note", numbers=False),
-    ]
-    rows = [
-        _row(
-            row, percent(row.share), number(row.low), number(row.loss), number(row.cvar),
-            number(row.high), row.slice, row.note,
-        )
-        for row in report.bracket.itertuples()
-    ]  # fmt: skip
-    return Section(
-        "bracket",
-        "Between what can be described and single rows",
-        [
-            "The worst sub-population of a share lies between the worst that was found and the "
-            "worst rows. Single rows are mostly bad by chance, as with wrong labels: the truth is "
-            "often nearer to the lower end.",
-        ],
-        "Mean losses of the worst sub-population of at least this share",
-        columns,
-        rows,
-    )
-
-
 SECTIONS = (
     curve_section,
     groups_section,
     slices_section,
     bracket_section,
+    features_section,
+    worst_rows_section,
     break_even_section,
     radii_section,
 )
@@ -373,21 +243,8 @@ def _without_empty_columns(section: Section) -> Section:
     return replace(section, columns=[section.columns[k] for k in kept], rows=rows)
 
 
-_KEYS = ["model", "loss_name", "divergence"]
-
-
 def _keys(row: Any) -> tuple[str, str, str]:
     return row.model, row.loss_name, row.divergence
-
-
-def _row(row: Any, *cells: str | Cell) -> Row:
-    made = [each if isinstance(each, Cell) else Cell(each) for each in cells]
-    keys = (getattr(row, name, None) for name in _KEYS)
-    return Row(made, *keys)
-
-
-def _bar(share: float) -> Cell:
-    return Cell(percent(share), share)
 
 
 def _share(row: Any) -> str:
@@ -416,7 +273,7 @@ def _by_size(curve: Any) -> Any:
     import pandas as pd  # reports are made of its frames
 
     parts = []
-    for k, (_, part) in enumerate(curve.groupby(_KEYS, sort=False)):
+    for k, (_, part) in enumerate(curve.groupby(KEYS, sort=False)):
         chosen = _some_rows(part)
         parts.append(chosen.assign(place=range(len(chosen)), curve=k))
     return pd.concat(parts).sort_values(["place", "curve"], kind="stable")
