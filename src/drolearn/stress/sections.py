@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from drolearn.stress.parts import KEYS, Cell, Column, Row, Section, bar, make_row
+from drolearn.stress.parts import KEYS, Column, Section, bar, make_row
 from drolearn.stress.population_sections import (
     bracket_section,
     features_section,
