@@ -74,7 +74,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
     >>> from drolearn.dask import RobustClassifier
     >>> X = da.random.default_rng(0).standard_normal((400, 3), chunks=(100, 3))
     >>> y = X[:, 0] > 0.5
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     clf = RobustClassifier(rho=0.1, client=client).fit(X, y)
     ...     predicted = clf.predict(X)            # lazy
     ...     print(clf.converged_, float((predicted == y).mean().compute()) > 0.9)
@@ -177,7 +177,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         >>> from drolearn.dask import RobustClassifier
         >>> X = da.from_array([[0.0], [1.0], [2.0], [3.0]], chunks=(2, 1))
         >>> y = da.from_array(["no", "yes", "no", "yes"], chunks=2)
-        >>> with Client(processes=False, dashboard_address=None):
+        >>> with Client(processes=False, dashboard_address=":0"):
         ...     RobustClassifier(rho=0.01).fit(X, y).classes_
         array(['no', 'yes'], dtype='<U3')
         """

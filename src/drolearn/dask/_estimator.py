@@ -311,7 +311,7 @@ class DaskLinear(RobustLinear):
         >>> from dask.distributed import Client
         >>> from drolearn.dask import RobustRegressor
         >>> X, y = da.from_array([[0.0], [1.0], [2.0]]), da.from_array([1.0, 2.0, 4.0])
-        >>> with Client(processes=False, dashboard_address=None) as client:
+        >>> with Client(processes=False, dashboard_address=":0") as client:
         ...     RobustRegressor(rho=0, l2=0).fit(X, y).losses(X, y).compute().round(4)
         array([0.0139, 0.0556, 0.0139])
         """
@@ -363,7 +363,7 @@ class DaskLinear(RobustLinear):
         >>> from dask.distributed import Client
         >>> from drolearn.dask import RobustRegressor
         >>> X, y = da.from_array([[0.0], [1.0], [2.0]]), da.from_array([1.0, 2.0, 4.0])
-        >>> with Client(processes=False, dashboard_address=None) as client:
+        >>> with Client(processes=False, dashboard_address=":0") as client:
         ...     reg = RobustRegressor(rho=0, l2=0).fit(X, y)
         ...     round(reg.worst_case(X, y, rho=0.5).value, 4)
         0.0417

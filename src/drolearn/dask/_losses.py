@@ -150,7 +150,7 @@ def worst_case(
     >>> from dask.distributed import Client
     >>> from drolearn.dask import worst_case
     >>> losses = da.from_array([0.1, 0.2, 0.3, 4.0], chunks=2)
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     wc = worst_case(losses, rho=0.5)
     ...     print(round(wc.value, 3), wc.weights.compute().round(3))
     2.315 [0.137 0.148 0.159 0.556]

@@ -65,7 +65,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     >>> from drolearn.dask import RobustRegressor
     >>> X = da.random.default_rng(0).standard_normal((300, 2), chunks=(100, 2))
     >>> y = X @ da.from_array([1.0, -2.0]) + 0.5
-    >>> with Client(processes=False, dashboard_address=None) as client:
+    >>> with Client(processes=False, dashboard_address=":0") as client:
     ...     RobustRegressor(rho=0.5, l2=0, client=client).fit(X, y).coef_.round(4)
     array([ 1., -2.])
     """
@@ -158,7 +158,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         >>> from dask.distributed import Client
         >>> from drolearn.dask import RobustRegressor
         >>> X, y = da.from_array([[0.0], [1.0], [2.0]]), da.from_array([1.0, 2.0, 3.0])
-        >>> with Client(processes=False, dashboard_address=None):
+        >>> with Client(processes=False, dashboard_address=":0"):
         ...     RobustRegressor(l2=0).fit(X, y).coef_.round(3)
         array([1.])
         """
