@@ -37,7 +37,6 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "drolearn"
-html_static_path = ["_static"]
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
