@@ -29,6 +29,9 @@ from tests.examples import CUSTOM_BENT, labelled, name, normalised, worst_case
 
 cp = pytest.importorskip("cvxpy")
 
+# Whether Clarabel trusts its own accuracy depends on its version.  The tests compare the numbers.
+pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate:UserWarning")
+
 # -- the inner problem ---------------------------------------------------------------------------
 
 DIVERGENCES = [
@@ -180,9 +183,7 @@ def test_regrets(loss, divergence, rho, solver):
 
 def test_a_divergence_with_straight_pieces():
     X, y = labelled(150)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Clarabel reports an inaccurate solution
-        best = least_objective(X, y, 0.3, CVaR(0.5), "logistic", 0.01)
+    best = least_objective(X, y, 0.3, CVaR(0.5), "logistic", 0.01)
     solution = solve(X, y, divergence=CVaR(0.5), l2=0.01, solver="exact", max_iter=500)
     assert best - 1e-8 <= solution.value <= best * 1.01
 
