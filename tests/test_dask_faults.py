@@ -43,7 +43,7 @@ def data():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(600)
-    # Two partitions, one of them small, for three workers: one is idle.
+    # Two partitions, one of them small: the workers have different loads.
     return da.from_array(X, chunks=((580, 20), 3)), da.from_array(y, chunks=((580, 20),))
 
 

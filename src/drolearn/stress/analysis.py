@@ -102,7 +102,7 @@ def stress_test(
     divergence : str, Divergence or list, default="chi2"
         A name or an object, see :mod:`drolearn.divergence`; a list of these; or "all", which is
         every name.  χ² takes a fraction of a second, and "all" on tens of thousands of rows
-        about twenty.  The curve of CVaR runs over levels.
+        about fifteen.  The curve of CVaR runs over levels.
     rhos : array-like, default=None
         Radii; None for 200 that cover every subset of the rows, from all rows to a hundredth.
     reference_losses : array-like of shape (n,), default=None
