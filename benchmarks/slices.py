@@ -300,19 +300,22 @@ def _engines_table(runs: dict[str, list[dict[str, Any]]]) -> str:
         f"{SPLITS} random halves. sliceline\ntries all pairs of values, with numbers in ten "
         f"intervals; it is asked for the largest mean loss. The search must\nfind a slice of at "
         f"least the share that sliceline's slice has in the searched half. Losses and shares are "
-        f"those of\nthe other half, seconds are CPU seconds of one thread for one share; sliceline "
+        f"those of\nthe other half, *difference* is that of the losses with its standard error, seconds are CPU "
+        f"seconds of one thread for one\nshare; sliceline "
         f"{'is compiled by' if runs['engines'][0]['numba'] else 'runs without'} numba.\n",
-        "| share | sliceline: share | loss | s | search: share | loss | s | faster |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| share | sliceline: share | loss | s | search: share | loss | s | difference | faster |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for share in SHARES:
         part = [run for run in runs["engines"] if run["share"] == share]
         mean = {key: float(np.mean([run[key] for run in part])) for key in part[0]}
         ratio = mean["sliceline_seconds"] / mean["seconds"]
+        more = np.array([run["loss"] - run["sliceline_loss"] for run in part])
+        error = more.std(ddof=1) / math.sqrt(SPLITS)
         lines.append(
             f"| {share:.0%} | {mean['sliceline_share']:.1%} | {mean['sliceline_loss']:.3f} "
             f"| {mean['sliceline_seconds']:.1f} | {mean['own_share']:.1%} | {mean['loss']:.3f} "
-            f"| {mean['seconds']:.2f} | {ratio:.0f} × |"
+            f"| {mean['seconds']:.2f} | {more.mean():+.4f} ± {error:.4f} | {ratio:.0f} × |"
         )
     return "\n".join([*lines, ""])
 

@@ -73,7 +73,7 @@ def main() -> None:
             **one,
         },
         {
-            "what": "numpy.sort of the losses, a part of the curve",
+            "what": "numpy.sort of the losses",
             "ratio": seconds["sort"] / seconds["one"],
             "bar": "",
             **one,

@@ -40,6 +40,33 @@ def test_elementary_functions_are_exact_to_rounding(portable):
     assert np.isnan(out[0])
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.zeros(0),
+        np.array([3.0]),
+        np.random.default_rng(0).standard_normal(3 * _core.CHUNK + 1),
+        np.random.default_rng(1).integers(-3, 4, 1_000).astype(float),
+        np.array([5e-324, -5e-324, 0.0, 1.8e308 / 2, -1.7e308, np.inf, -np.inf, 1.0, 1.0 + 2e-16]),
+    ],
+)
+def test_losses_are_sorted(numbers):
+    out = np.full(numbers.size, np.nan)
+    _core.sort_down(numbers, out)
+    assert out.tolist() == np.sort(numbers)[::-1].tolist()
+
+
+def test_sums_over_the_largest_losses():
+    rng = np.random.default_rng(0)
+    z, b = np.sort(rng.random(_core.CHUNK + 7))[::-1].copy(), rng.random(_core.CHUNK + 7)
+    sums = np.empty((5, z.size))
+    _core.tail_sums(z, b, sums)
+    for place in (0, 1, 17, _core.CHUNK, z.size - 1):
+        above = np.maximum(z - z[place], 0.0)
+        direct = [b[: place + 1].sum(), *(b @ above**j for j in range(1, 5))]
+        np.testing.assert_allclose(sums[:, place], direct, rtol=1e-11)
+
+
 def test_results_do_not_depend_on_chunks():
     """One loss more or less than a chunk, or than the threshold for sampling, changes nothing."""
     rng = np.random.default_rng(0)
@@ -275,6 +302,9 @@ WRONG = {
         CHI2, Z, None, BLOCK, OUT, (np.arange(10), np.ones(9))
     ),
     "weights of other losses": lambda: _core.weigh(CHI2, Z, np.full(10, 0.1), 0.1, np.empty(9)),
+    "an output of another size": lambda: _core.sort_down(Z, np.empty(9)),
+    "sums of other losses": lambda: _core.tail_sums(Z, np.full(10, 0.1), np.empty((5, 9))),
+    "four sums": lambda: _core.tail_sums(Z, np.full(10, 0.1), np.empty((4, 10))),
     "few base weights": lambda: _core.weigh(CHI2, Z, np.full(9, 0.1), 0.1, np.empty(10)),
     "a level that is not there": lambda: _core.draw_level(GENERATOR, PLAN, 3),
     "another capsule": lambda: _core.draw(

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bound_types.hpp"
+#include "tails.hpp"
 
 namespace drolearn::bindings {
 namespace {
@@ -174,6 +175,23 @@ nb::tuple weigh(const PyDivergence& divergence, const Vector& z, const Vector& b
     return nb::make_tuple(weighing.lam, weighing.divergence);
 }
 
+void sort_losses(const Vector& z, OutVector out) {
+    require_length(out, z.size(), "out");
+    raise_if_interrupted(without_lock(z.size(), [&] {
+        Workers workers(1, check_signals);
+        return sort_down(z.data(), z.size(), out.data(), workers);
+    }));
+}
+
+void sums_of_tails(const Vector& z, const Vector& base, OutMatrix out) {
+    const Losses losses = as_losses(z, base);
+    require(out.shape(0) == 5 && out.shape(1) == losses.n, "out must have 5 rows of n numbers.");
+    raise_if_interrupted(without_lock(losses.n, [&] {
+        Workers workers(1, check_signals);
+        return tail_sums(losses, out.data(), workers);
+    }));
+}
+
 void elementary(const std::string& name, const Vector& x, OutVector out, bool portable) {
     constexpr std::pair<const char*, Elementary> functions[] = {
         {"exp", Elementary::exp},
@@ -236,6 +254,10 @@ void bind_inner(nb::module_& module) {
     module.def("weigh", &weigh, "divergence"_a, "z"_a.noconvert(), "base"_a.noconvert(), "alpha"_a,
                "p"_a.noconvert(),
                "Write the weights for a given alpha; return lambda and the divergence.");
+    module.def("sort_down", &sort_losses, "z"_a.noconvert(), "out"_a.noconvert(),
+               "Write losses in decreasing order.");
+    module.def("tail_sums", &sums_of_tails, "z"_a.noconvert(), "base"_a.noconvert(),
+               "out"_a.noconvert(), "Write Σ b (z − η)₊ʲ, j = 0 ... 4, at each of sorted losses.");
     module.def("elementary", &elementary, "name"_a, "x"_a.noconvert(), "out"_a.noconvert(),
                "portable"_a = false, "Write an elementary function of x, for tests.");
 }

@@ -343,6 +343,25 @@ def weigh(
 ) -> tuple:
     """Write the weights for a given alpha; return lambda and the divergence."""
 
+def sort_down(
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write losses in decreasing order."""
+
+def tail_sums(
+    z: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    base: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+) -> None:
+    """Write Σ b (z − η)₊ʲ, j = 0 ... 4, at each of sorted losses."""
+
 def elementary(
     name: str,
     x: Annotated[

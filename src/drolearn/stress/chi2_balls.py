@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn import _core
+
 __all__ = ["SMALLEST", "SortedLosses", "WorstCases", "tail_means"]
 
 Array = NDArray[np.float64]
@@ -28,8 +30,6 @@ Index = NDArray[np.int64]
 # Below this radius the influence function is that of the mean: the two differ by about √ρ, and the
 # variance of the former has lost its digits.
 SMALLEST = 1e-8
-# Numbers that fit into the cache of a processor with a few such arrays.
-_CACHED = 1 << 15
 _BINOMIAL = ((1,), (1, 1), (1, 2, 1), (1, 3, 3, 1), (1, 4, 6, 4, 1))
 
 
@@ -83,12 +83,11 @@ class SortedLosses:
         self.top = float(z[0])
         self.scale = float(z[0] - z[-1]) or 1.0
         self.z = (z - self.top) / self.scale
-        steps = -np.diff(self.z, prepend=0.0)
-        self.sums = _tail_sums(weights / totals[:, None], steps, 4)
+        self.sums = _tail_sums(self.z, weights / totals[:, None])
         self.size = size
         self.squares, self.norms = None, np.full(totals.size, 1.0 / size)
         if squares is not None:
-            self.squares = _tail_sums(squares / (totals * totals)[:, None], steps, 4)
+            self.squares = _tail_sums(self.z, squares / (totals * totals)[:, None])
             self.norms = self.squares[0][:, -1]
 
     def solve(self, samples: Index, rho: Array) -> tuple[WorstCases, Array, Array, Index]:
@@ -157,24 +156,12 @@ class SortedLosses:
         return low
 
 
-def _tail_sums(mass: Array, steps: Array, powers: int) -> Array:
-    """Mⱼ at every loss, for j up to `powers`; `steps` are those from the loss before."""
-    samples, n = mass.shape
-    sums = np.zeros((powers + 1, samples, n + 1))  # zeros before the first loss
-    width = max(1, _CACHED // samples)
-    for start in range(0, n, width):
-        stop = min(start + width, n)
-        now, before = slice(start + 1, stop + 1), slice(start, stop)
-        growth, step = mass[:, before], steps[before]
-        for j in range(powers + 1):
-            if j > 0:
-                growth = sums[0][:, before] * step  # Horner's rule in d
-                for k in range(1, j):
-                    growth += _BINOMIAL[j][k] * sums[k][:, before]
-                    growth *= step
-            np.cumsum(growth, axis=1, out=sums[j][:, now])
-            sums[j][:, now] += sums[j][:, start, None]
-    return sums[:, :, 1:]
+def _tail_sums(z: Array, mass: Array) -> Array:
+    """Mⱼ at every loss of every sample for j up to 4, shape (5, samples, n)."""
+    sums = np.empty((len(mass), 5, z.size))
+    for sample, out in zip(mass, sums, strict=True):
+        _core.tail_sums(z, sample, out)
+    return sums.transpose(1, 0, 2)
 
 
 def _shifted(sums: Array, samples: Index, place: Index, step: Array) -> list[Array]:

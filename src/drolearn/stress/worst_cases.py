@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn import _core
 from drolearn._inner.worst_case import WorstCase, inner_maximum, without_dust
 from drolearn.divergence import CVaR
 from drolearn.stress.balls import Ball
@@ -126,12 +127,13 @@ def _generic(sample: Sample, base: Array, ball: Ball) -> tuple[float, ...]:
 def _chi2(sample: Sample, rhos: Array) -> WorstCases:
     base, n = sample.base, sample.z.size
     if sample.weights is None:
-        z, weights, squares = np.sort(sample.z)[::-1], base[None, :], None
+        z, weights, squares = np.empty(n), base[None, :], None
+        _core.sort_down(np.ascontiguousarray(sample.z), z)
     else:
         order = np.argsort(-sample.z, kind="stable")
         z, weights = sample.z[order], base[None, order]
         squares = weights * weights
-    losses = SortedLosses(np.ascontiguousarray(z), weights, np.ones(1), squares, n)
+    losses = SortedLosses(z, weights, np.ones(1), squares, n)
     found, eta, first, _ = losses.solve(np.zeros(rhos.size, dtype=np.int64), rhos)
     if sample.wrong is None:
         return found
