@@ -300,8 +300,8 @@ def _engines_table(runs: dict[str, list[dict[str, Any]]]) -> str:
         f"{SPLITS} random halves. sliceline\ntries all pairs of values, with numbers in ten "
         f"intervals; it is asked for the largest mean loss. The search must\nfind a slice of at "
         f"least the share that sliceline's slice has in the searched half. Losses and shares are "
-        f"those of\nthe other half, *difference* is that of the losses with its standard error, seconds are CPU "
-        f"seconds of one thread for one\nshare; sliceline "
+        f"those of\nthe other half, *difference* is that of the losses with its standard error, "
+        f"seconds are CPU seconds of one thread\nfor one share; sliceline "
         f"{'is compiled by' if runs['engines'][0]['numba'] else 'runs without'} numba.\n",
         "| share | sliceline: share | loss | s | search: share | loss | s | difference | faster |",
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
