@@ -199,8 +199,9 @@ def unbiased() -> list[Row]:
 
 
 def main() -> None:
-    """Run all benchmarks of this module and write results/criterion.json."""
+    """Run all benchmarks of this module on one thread and write results/criterion.json."""
     rows = []
+    torch.set_num_threads(1)
     for part in (overhead, training_step, inner_solve, unbiased):
         rows += part()
     save("criterion", rows)

@@ -11,7 +11,14 @@ import scipy.sparse as sp
 from drolearn.datasets import folder as data_folder
 from drolearn.datasets import read, text_like
 
-__all__ = ["load", "names", "path", "text_like"]
+__all__ = ["TWO_CLASSES", "load", "names", "path", "text_like"]
+
+#: The sets with two classes on which solvers are compared.
+TWO_CLASSES = (
+    "a9a", "adult", "adult_d119", "bioresponse", "compas", "covtype.binary", "crime",
+    "electricity", "german.numer_scale", "hiv1", "ijcnn1", "la1s.wc", "madelon",
+    "mnist10k_odd_even", "rcv1_27k", "skin_nonskin", "sms_spam_tfidf", "spambase", "tr31.wc", "w8a",
+)  # fmt: skip
 
 
 def path(name: str) -> Path:
