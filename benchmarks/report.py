@@ -45,8 +45,6 @@ HEADER = """# Benchmarks
 - Both sides use the same number of threads, also for linear algebra: see the *threads* column.
 - Ratios carry over to other machines, times do not.
 - Goals are those that this project has set itself: ✓ is met, ✗ is missed.
-- † marks results that are older than the C++ core. They were measured with the numba kernels that
-  it replaced and with the default number of threads, and have not been measured again.
 
 """
 COMPARED = {
@@ -152,9 +150,8 @@ def _line(row: dict[str, Any]) -> str:
     against, goal = row["against"], row["bar"]
     unit = against if against in ("µs", "s") else ""
     compared = COMPARED.get(against, f"× {against}" if against else "")
-    threads = row.get("threads", "†")  # results older than the C++ core have no threads
     return (
-        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {threads} | {goal} "
+        f"| {row['what']} | {row['ratio']:.3g} {unit} | {compared} | {row['threads']} | {goal} "
         f"| {met(row['ratio'], goal)} | {row['note']} |\n"
     )
 
