@@ -12,7 +12,8 @@ NB_MODULE(_core, module) {
     module.attr("NOT_SOLVED") = static_cast<int>(Status::not_solved);
     module.def(
         "target", [] { return kernels().name; },
-        "The target that the kernels in use are compiled for: \"portable\" or \"avx2\".");
+        "The target that the kernels in use are compiled for: \"portable\", \"avx2\" or "
+        "\"avx512\".");
     bindings::bind_types(module);
     bindings::bind_rows(module);
     bindings::bind_inner(module);

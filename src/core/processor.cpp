@@ -1,7 +1,7 @@
 // Selects the table of kernels for the processor.
 #include "kernels.hpp"
 
-#if defined(DROLEARN_AVX2)
+#if defined(DROLEARN_X86_LEVELS)
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
 #else
@@ -17,9 +17,12 @@ const Kernels& get();
 
 const Kernels& portable_kernels() { return portable::get(); }
 
-#if defined(DROLEARN_AVX2)
+#if defined(DROLEARN_X86_LEVELS)
 
 namespace avx2 {
+const Kernels& get();
+}
+namespace avx512 {
 const Kernels& get();
 }
 
@@ -42,7 +45,7 @@ Registers cpuid(unsigned leaf) {
 }
 
 // The registers that the operating system saves for each thread. AVX2 can be used only if bits 1
-// and 2 (XMM and YMM) are set.
+// and 2 (XMM and YMM) are set, AVX-512 only if bits 5 to 7 (masks and ZMM) are set too.
 unsigned long long saved_state() {
 #if defined(_MSC_VER) && !defined(__clang__)
     return _xgetbv(0);
@@ -65,10 +68,19 @@ bool has_avx2() {
     return (seven.ebx & more) == more && (extended.ecx & lzcnt) == lzcnt;
 }
 
+// x86-64-v4: v3, and AVX-512 with F, DQ, CD, BW and VL.
+bool has_avx512() {
+    if (!has_avx2() || (saved_state() & 0xe6) != 0xe6) return false;
+    constexpr unsigned wanted = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
+    return (cpuid(7).ebx & wanted) == wanted;
+}
+
 }  // namespace
 
 const Kernels& kernels() {
-    static const Kernels& best = has_avx2() ? avx2::get() : portable::get();
+    static const Kernels& best = has_avx512() ? avx512::get()
+                                 : has_avx2() ? avx2::get()
+                                              : portable::get();
     return best;
 }
 

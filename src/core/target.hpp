@@ -1,4 +1,5 @@
-// Kernels are compiled once for every processor and, on x86-64, a second time for AVX2 and FMA.
+// Kernels are compiled once for every processor and, on x86-64, again for AVX2 with FMA and for
+// AVX-512.
 // TARGET is the namespace of the current compilation. kernels.cpp makes a table of function
 // pointers for each; processor.cpp selects the best one that the processor can run.
 #pragma once

@@ -78,6 +78,8 @@ def as_count(parameter: str, value: Any, least: int = 1, most: int | None = None
 
 def as_radius(rho: float, parameter: str = "rho") -> float:
     """A number of at least 0, which may be infinite."""
+    if type(rho) is float and rho >= 0.0:
+        return rho
     try:
         radius = math.nan if isinstance(rho, (str, bool)) else float(rho)
     except (TypeError, ValueError, OverflowError):
