@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest, t
+from scipy.stats import binom, binomtest, genpareto, t
 
 from drolearn import CVaR, mean_upper_bound, worst_case
 from drolearn.divergence import NAMES, as_divergence
 from drolearn.stress.balls import as_balls, ball_of_share
+from drolearn.stress.bootstrap import Population
 from drolearn.stress.intervals import as_sample, intervals
 from drolearn.stress.worst_cases import Sample, influence, solve_ball, worst_cases
 from tests.examples import seeds
@@ -156,9 +157,12 @@ def test_many_rows_use_the_influence_function_alone():
     np.testing.assert_allclose([given.low[0], given.high[0]], [z.mean() - width, z.mean() + width])
     assert "200 effective rows" in given.note[2]
     assert given.note[:2] == ["", ""]
-    # Only the rows that carry the worst case are drawn; with weights, all are: the same law.
-    _, all_drawn = ends(Sample(z, np.ones(2000)), [9.0])
+    # Only the rows that carry the worst case are drawn; with weights, all are, without a model of
+    # the tail: nearly the same law.
+    _, all_drawn = ends(Sample(z, np.where(z > 1.0, 1.0, 1.001)), [9.0])
     assert given.high[2] == pytest.approx(all_drawn.high[0], rel=0.1)
+    _, equal = ends(Sample(z, np.full(2000, 3.0)), [0.0, 1.0, 9.0])
+    np.testing.assert_allclose(equal.high, given.high)
     assert given.high[2] > found.value[2] + t.ppf(0.975, 1999) * found.error[2]
 
 
@@ -252,3 +256,56 @@ def test_the_bound_of_zero_one_losses_is_exact():
 def test_wrong_arguments_of_the_bound(arguments, match):
     with pytest.raises(ValueError, match=match):
         mean_upper_bound(*arguments)
+
+
+# -- bootstrap ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [-0.5, 0.0, 0.3])
+def test_the_fitted_tail_has_the_mean_of_the_rows_and_the_moments_of_a_pareto_law(shape):
+    z = genpareto.isf((np.arange(100_000) + 0.5) / 1e5, shape)
+    population = Population(Sample(z))
+    share, losses = population.share, population.z
+    assert share.sum() == pytest.approx(1.0)
+    assert share @ losses == pytest.approx(z.mean())
+    assert np.all(np.diff(losses) <= 0.0)
+    # Beyond its threshold, a generalized Pareto law is one of the same shape.
+    assert share @ losses**2 == pytest.approx(genpareto.moment(2, shape), rel=0.05)
+
+
+def test_draws_have_the_size_of_the_sample_and_the_shares_of_the_population():
+    rng = np.random.default_rng(0)
+    z = rng.exponential(size=300)
+    for sample in (Sample(z), Sample(z, 1.0 + rng.random(300)), Sample(np.round(z))):
+        population = Population(sample)
+        size = population.z.size
+        counts = population.draw(size, 4000, rng)
+        np.testing.assert_array_equal(counts.sum(axis=1), 300.0)
+        rows = population.share if population.weights is None else np.full(size, 1 / 300)
+        np.testing.assert_allclose(counts.mean(axis=0) / 300, rows, atol=3e-4)
+        kept = population.draw(200, 4000, rng)
+        np.testing.assert_allclose(kept.mean(axis=0) / 300, rows[:200], atol=3e-4)
+
+
+def test_ties_weights_and_few_rows_keep_the_rows_as_they_are():
+    z = np.random.default_rng(0).exponential(size=300)
+    assert Population(Sample(z)).tail == 30
+    for sample in (Sample(np.round(z)), Sample(z, 1.0 + z), Sample(z[:39])):
+        population = Population(sample)
+        assert population.tail == 0
+        np.testing.assert_array_equal(population.z, np.sort(sample.z)[::-1])
+
+
+def test_intervals_of_heavy_tails_hold_more_often_than_those_of_drawn_rows():
+    """The lognormal law."""
+    rng = np.random.default_rng(1)
+    balls, true = as_balls(CHI2, [1.0]), 3.80992
+    hits = np.zeros(2)
+    for _ in range(100):
+        z = rng.lognormal(size=200)
+        found = worst_cases(Sample(z), balls)
+        for k, weights in enumerate([None, np.where(z > 1.0, 1.0, 1.0 + 1e-9)]):
+            given = intervals(Sample(z, weights), balls, found, 0.95, np.random.default_rng(0))
+            hits[k] += given.low[0] <= true <= given.high[0]
+    assert hits[0] / 100 > 0.9
+    assert hits[0] > hits[1]

@@ -15,7 +15,7 @@ groups            losses of groups, and their shares in the worst case
 columns           columns of tables, and the groups that their values make
 scores            the losses of all models
 models            losses from the predictions of one model
-intervals         confidence intervals; mean_upper_bound
+intervals         confidence intervals; mean_upper_bound; bootstrap: the law of their errors
 worst_cases       the worst cases of a sample in many balls, with standard errors
 chi2_balls        the same for χ², from one sort
 balls             divergences, radii, and the shares that they cover

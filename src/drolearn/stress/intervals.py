@@ -1,8 +1,9 @@
 """Confidence intervals of robust losses.
 
 influence     R ± t · standard error, from the influence function (:mod:`.worst_cases`)
-bootstrap-t   quantiles of (R* − R)/error* over bootstrap samples, where few rows carry the worst
-              case; the interval is the union of this one and that of the influence function
+bootstrap-t   quantiles of (R* − R)/error* over bootstrap samples (:mod:`.bootstrap`), where few
+              rows carry the worst case; the interval is the union of this one and that of the
+              influence function
 binomial      exact, for losses that are 0 or 1: the robust loss is a monotone function of the error
               rate, so Clopper and Pearson's interval of the error rate maps to it
 """
@@ -18,24 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn._validation import as_losses, as_weights, float_or_nan
 from drolearn.divergence import ChiSquare
 from drolearn.stress.balls import Ball
-from drolearn.stress.chi2_balls import SortedLosses, WorstCases
-from drolearn.stress.worst_cases import Sample, chi2_radii, influence, is_chi2, solve_ball
+from drolearn.stress.bootstrap import quantiles
+from drolearn.stress.chi2_balls import WorstCases
+from drolearn.stress.worst_cases import Sample, solve_ball
 
 __all__ = ["Intervals", "as_level", "intervals", "mean_upper_bound", "note"]
 
 Array = NDArray[np.float64]
 
-# The bootstrap is used if the worst-case weights have at most this effective sample size ...
+# The bootstrap is used if the worst-case weights have at most this effective sample size.
 FEW_ROWS = 500.0
-# ... and at most this many rows have to be drawn: then the influence function alone is used.
-_MOST_ROWS = 20_000
-# The bootstrap is run for at most this many balls, of χ² and of other divergences, which take
-# longer; between them, the quantiles are interpolated.
-_NODES, _SLOW_NODES = 25, 8
-# Bootstrap samples; more for higher levels, so that ten are outside on each side.
-_SAMPLES = 499
-# Numbers in the arrays of a batch of bootstrap samples.
-_BATCH = 1 << 15
 
 
 class Intervals:
@@ -165,9 +158,9 @@ def intervals(
     few: list[int] = np.flatnonzero(
         (found.squares >= (1.0 - 1e-9) / FEW_ROWS) & (found.error > 0.0)
     ).tolist()
-    quantiles = _bootstrap(sample, [balls[k] for k in few], found, few, level, rng)
-    if quantiles is not None:
-        for k, (lower, upper) in zip(few, quantiles, strict=True):
+    law = quantiles(sample, [balls[k] for k in few], level, rng)
+    if law is not None:
+        for k, (lower, upper) in zip(few, law, strict=True):
             low[k] = min(low[k], found.value[k] - upper * found.error[k])
             high[k] = max(high[k], found.value[k] - lower * found.error[k])
             method[k] = "bootstrap-t"
@@ -225,113 +218,3 @@ def _binomial(sample: Sample, balls: Sequence[Ball], level: float) -> Intervals:
     ]
     lows, highs = np.array(ends).T
     return Intervals(lows, highs, ["binomial"] * len(balls), [""] * len(balls))
-
-
-# -- bootstrap -------------------------------------------------------------------------
-
-
-def _bootstrap(
-    sample: Sample,
-    balls: Sequence[Ball],
-    found: WorstCases,
-    places: list[int],
-    level: float,
-    rng: np.random.Generator,
-) -> Array | None:
-    """The lower and upper quantile of t* = (R* − R)/error* for each ball; None if too costly."""
-    if not balls:
-        return None
-    outside = 0.5 - 0.5 * level
-    samples = max(_SAMPLES, math.ceil(10.0 / outside) - 1)
-    number = _NODES if is_chi2(balls) else _SLOW_NODES
-    nodes = np.unique(np.linspace(0, len(balls) - 1, number).round().astype(np.int64))
-    replicates = _chi2_replicates if is_chi2(balls) else _replicates
-    chosen = [balls[k] for k in nodes]
-    t = replicates(sample, chosen, found.value[places][nodes], samples, rng)
-    if t is None:
-        return None
-    t.sort(axis=1)
-    cut = max(math.floor((samples + 1) * outside + 1e-9), 1) - 1
-    ends = np.column_stack([t[:, cut], t[:, samples - 1 - cut]])
-    every = np.arange(len(balls))
-    return np.column_stack([np.interp(every, nodes, ends[:, k]) for k in (0, 1)])
-
-
-def _studentised(value: Array, error: Array, centre: Array) -> Array:
-    """t*; infinite where the error of a bootstrap sample is zero but its value is not R."""
-    away = value - centre
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = away / error
-    return np.where(error > 0.0, t, np.where(away == 0.0, 0.0, np.copysign(np.inf, away)))
-
-
-def _chi2_replicates(
-    sample: Sample, balls: Sequence[Ball], centre: Array, samples: int, rng: np.random.Generator
-) -> Array | None:
-    """t* of χ² balls, shape (balls, samples); None for too many rows.
-
-    Every ball sees the same bootstrap samples.  Of rows with equal weights, only the largest losses
-    are drawn, as many as have a weight in the worst case; the number of draws among them is
-    binomial.
-    """
-    rhos = chi2_radii(balls)
-    order = np.argsort(-sample.z, kind="stable")
-    z, n = sample.z[order], sample.z.size
-    weights = None if sample.weights is None else sample.weights[order]
-    kept = n
-    if weights is None and rhos.min() > 0.0:
-        whole = SortedLosses(z, np.ones((1, n)), np.array([float(n)]), None, n)
-        reach = whole.solve(np.zeros(1, dtype=np.int64), rhos[:1])[3]
-        kept = min(n, int(1.3 * int(reach[0])) + 100)
-    while kept <= _MOST_ROWS:
-        t = np.empty((rhos.size, samples))
-        enough = True
-        for start in range(0, samples, max(1, _BATCH // kept)):
-            stop = min(start + max(1, _BATCH // kept), samples)
-            drawn = _draw(n, kept, stop - start, rng)
-            if weights is None:
-                batch = SortedLosses(z[:kept], drawn, np.full(len(drawn), float(n)), None, n)
-            else:
-                drawn = drawn * weights
-                batch = SortedLosses(z, drawn, drawn.sum(axis=1), drawn * weights, n)
-            who = np.repeat(np.arange(len(drawn)), rhos.size)
-            found, _, _, reach = batch.solve(who, np.tile(rhos, len(drawn)))
-            enough = enough and (kept == n or int(reach.max()) < kept - 1)
-            star = _studentised(found.value, found.error, np.tile(centre, len(drawn)))
-            t[:, start:stop] = star.reshape(len(drawn), rhos.size).T
-        if enough:
-            return t
-        kept = min(n, 2 * kept)
-    return None
-
-
-def _draw(n: int, kept: int, samples: int, rng: np.random.Generator) -> Array:
-    """How often each of the first rows is drawn in n draws of n rows with replacement."""
-    sizes = rng.binomial(n, kept / n, samples) if kept < n else np.full(samples, n)
-    rows = rng.integers(kept, size=int(sizes.sum()))
-    rows += np.repeat(np.arange(samples) * kept, sizes)
-    return np.bincount(rows, minlength=samples * kept).reshape(samples, kept).astype(np.float64)
-
-
-def _replicates(
-    sample: Sample, balls: Sequence[Ball], centre: Array, samples: int, rng: np.random.Generator
-) -> Array | None:
-    """t* of any balls, one solve at a time; None for too many rows."""
-    n = sample.z.size
-    if n > _MOST_ROWS:
-        return None
-    weights = np.ones(n) if sample.weights is None else sample.weights
-    t = np.empty((len(balls), samples))
-    for k in range(samples):
-        count = _draw(n, n, 1, rng)[0]
-        drawn = count > 0.0
-        z, count = sample.z[drawn], count[drawn]
-        mass = count * weights[drawn]
-        base = mass / mass.sum()
-        squares = base * base / count  # Σ b² over the draws of each row
-        for j, ball in enumerate(balls):
-            worst = solve_ball(ball, z, mass)
-            psi = influence(worst, z, base)
-            error = math.sqrt(float(squares @ (psi * psi)) / (1.0 - float(squares.sum())))
-            t[j, k] = _studentised(np.array(worst.value), np.array(error), centre[j])
-    return t
