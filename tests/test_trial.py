@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -40,6 +41,7 @@ def test_content_of_the_rows(rows):
         assert np.all(np.diff(row["at_seconds"]) >= 0.0)
         assert row["cpu"] is not None
         assert "scikit-learn" in row["versions"]
+        assert re.fullmatch("([0-9a-f]{7,})?", row["revision"])
     assert rows["exact"]["robust_loss"] < min(rows[m]["robust_loss"] for m in ("gssg", "pssg"))
     assert rows["exact"]["test_error"] < 0.17
     assert rows["erm"]["penalty"] < 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -37,7 +38,7 @@ from drolearn._solvers.step_sizes import Constant, Decay
 from drolearn.paper.protocol import Budget, Default, Draws, Exact, Run, Search
 from drolearn.paper.protocol import Method as Settings
 
-__all__ = ["cpu", "perform"]
+__all__ = ["cpu", "perform", "revision"]
 
 Array = NDArray[np.float64]
 #: Rows that detect divergence: few, because this evaluation counts as training time.
@@ -381,10 +382,22 @@ def cpu() -> str:
 
 
 @lru_cache
+def revision() -> str:
+    """The last commit that changed the package or its core; "" if it is not in a checkout."""
+    package = Path(__file__).parents[1]
+    command = ["git", "-C", str(package), "log", "-1", "--format=%h", "--", ".", "../core"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+@lru_cache
 def _machine() -> dict[str, Any]:
     """Processor and versions, for the row."""
     names = ("drolearn", "numpy", "scipy", "scikit-learn")
     return {
+        "revision": revision(),
         "cpu": cpu(),
         "processors": os.cpu_count(),
         "python": platform.python_version(),
