@@ -23,7 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from drolearn.datasets.catalogue import CATALOGUE
 
-__all__ = ["Artefact", "Default", "Draws", "Exact", "Protocol", "Run", "Search", "read_protocol"]
+__all__ = [
+    "Artefact", "Default", "Draws", "Estimator", "Exact", "Library", "Protocol", "Run", "Search",
+    "read_protocol",
+]  # fmt: skip
 
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 Scaling = Literal["none", "columns", "rows", "both"]
@@ -111,6 +114,19 @@ class Default(_Displayed):
     kind: Literal["default"]
 
 
+class Estimator(_Displayed):
+    """RobustClassifier(rho) with its default settings, which include a penalty."""
+
+    kind: Literal["estimator"]
+
+
+class Library(_Displayed):
+    """The paper's objective by a stochastic solver of this library with its default settings."""
+
+    kind: Literal["library"]
+    solver: Literal["gssg", "gssg-anchor", "pssg", "fsg", "sgd"]
+
+
 class Exact(_Displayed):
     """The paper's objective, solved exactly."""
 
@@ -119,7 +135,9 @@ class Exact(_Displayed):
     max_iter: PositiveInt
 
 
-Method = Annotated[Draws | Search | Default | Exact, Field(discriminator="kind")]
+Method = Annotated[
+    Draws | Search | Default | Estimator | Library | Exact, Field(discriminator="kind")
+]
 Interval = tuple[float, float]
 
 
@@ -363,7 +381,7 @@ class Protocol(_Strict):
             split=artefact.split,
             seed=seed,
             scaling=scaling,
-            intercept=intercept or isinstance(settings, Default),
+            intercept=intercept or isinstance(settings, Default | Estimator),
             train=split.train or 0.0,
             inside=(self.splits[split.inside].train or 1.0) if split.inside else 1.0,
             rows=rows,
@@ -371,7 +389,7 @@ class Protocol(_Strict):
             tests=artefact.tests or 0,
             stop_at=min(artefact.targets, default=0.0),
             model=self.model.model_dump(exclude={"intercept"}),
-            budget=budget.model_dump() if isinstance(settings, Draws | Search) else {},
+            budget=budget.model_dump() if isinstance(settings, Draws | Search | Library) else {},
             settings=settings.model_dump(exclude={"label", "colour"}),
         )
 

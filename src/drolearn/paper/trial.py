@@ -35,7 +35,16 @@ from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import run as solve_problem
 from drolearn._solvers.step_sizes import Constant, Decay
-from drolearn.paper.protocol import Budget, Default, Draws, Exact, Run, Search
+from drolearn.paper.protocol import (
+    Budget,
+    Default,
+    Draws,
+    Estimator,
+    Exact,
+    Library,
+    Run,
+    Search,
+)
 from drolearn.paper.protocol import Method as Settings
 
 __all__ = ["cpu", "perform", "revision"]
@@ -191,11 +200,17 @@ def _fit(
         return _descend(problem, settings, goals, theta, rng, test.error, run.stop_at)
     if isinstance(settings, Search):
         return _search(run, settings, train, test, theta, rng)
+    if isinstance(settings, Library):
+        limits = Budget(**run.budget)
+        samples = min(limits.samples, limits.passes * train.y.size)
+        return _solve(run, settings.solver, samples / train.y.size, None, rng, train, test)
     if isinstance(settings, Exact):
-        return _solve(run, settings, train, test)
-    assert isinstance(settings, Default)
+        return _solve(run, "exact", settings.max_iter, settings.tol, rng, train, test)
+    assert isinstance(settings, Default | Estimator)
     began = time.process_time()
-    model = RobustClassifier(run.rho, l2=0.0, n_jobs=1)
+    model = RobustClassifier(run.rho, n_jobs=1)
+    if isinstance(settings, Default):
+        model.set_params(l2=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row says how it ended
         model.fit(train.X, train.y)
@@ -319,8 +334,16 @@ def _search(
     return track
 
 
-def _solve(run: Run, settings: Exact, train: Part, test: Part) -> Track:
-    """The same objective by the exact solver, evaluated after every iteration."""
+def _solve(
+    run: Run,
+    solver: str,
+    max_iter: float,
+    tol: float | None,
+    rng: np.random.Generator,
+    train: Part,
+    test: Part,
+) -> Track:
+    """The same objective by a solver of the library, evaluated whenever it evaluates itself."""
     track, paused = Track(), 0.0
     problem = _problem(run, train, run.rho)
     began = time.process_time()
@@ -335,8 +358,8 @@ def _solve(run: Run, settings: Exact, train: Part, test: Part) -> Track:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the row says how it ended
         solution = solve_problem(
-            problem, problem.zeros(), solver="exact", max_iter=settings.max_iter, tol=settings.tol,
-            random_state=0, watch=watch,
+            problem, problem.zeros(), solver=solver, max_iter=max_iter, tol=tol, random_state=rng,
+            watch=watch,
         )  # fmt: skip
     if solution.ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
@@ -362,7 +385,9 @@ def _warm_up(sparse: bool, kind: str) -> None:
                     "count_from": 1.0, **common}  # fmt: skip
     elif kind == "exact":
         settings |= {"tol": 1e-3, "max_iter": 5}
-    elif kind != "default":
+    elif kind == "library":
+        settings |= {"solver": "gssg"}
+    elif kind not in ("default", "estimator"):
         settings = {"kind": kind, **common}
     budget = {"passes": 2, "samples": 100, "first_look": 50, "looks_per_decade": 1}
     run = Run(
