@@ -287,6 +287,13 @@ def test_draws_have_the_size_of_the_sample_and_the_shares_of_the_population():
         np.testing.assert_allclose(kept.mean(axis=0) / 300, rows[:200], atol=3e-4)
 
 
+def test_a_worst_case_inside_the_tail_of_many_rows():
+    """Fewer losses have a weight than rows were replaced by the fitted tail."""
+    losses = np.random.default_rng(0).exponential(size=6000)
+    found, given = ends(Sample(losses), [50.0])
+    assert given.low[0] < found.value[0] < given.high[0] < np.inf
+
+
 def test_ties_weights_and_few_rows_keep_the_rows_as_they_are():
     z = np.random.default_rng(0).exponential(size=300)
     assert Population(Sample(z)).tail == 30

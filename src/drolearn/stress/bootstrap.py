@@ -150,7 +150,8 @@ def _chi2_replicates(
     centre, _, _, reach = whole.solve(np.zeros(rhos.size, dtype=np.int64), rhos)
     kept = z.size
     if weights is None and rhos.min() > 0.0:
-        kept = min(kept, int(1.3 * int(reach.max())) + 100 + z.size - n)
+        # All cells of the tail, or the samples would draw cells that are not kept.
+        kept = min(kept, max(int(1.3 * int(reach.max())) + 100 + z.size - n, _CELLS))
     while kept <= _MOST_ROWS:
         t = np.empty((rhos.size, samples))
         enough = True
