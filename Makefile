@@ -31,7 +31,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-oldest coverage lint format stubs sanitize wheel docs bench paper clean
+.PHONY: demo test test-oldest soak coverage lint format stubs sanitize wheel docs bench paper clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.demo  ## a shift, worst cases and the paper's methods on real data: tables and demo.png
@@ -43,6 +43,12 @@ test: $(VENV)/.dev  ## all tests
 
 test-oldest: $(OLDEST)/.installed  ## tests of core and estimators with the oldest dependencies
 	$(OLDEST)/bin/python -m pytest $(PYTEST) @tools/oldest-tests.txt
+
+# The tests that try more if DROLEARN_SOAK is set; see tests/soak.py.
+SOAK ?= tests/test_kills.py
+
+soak: $(VENV)/.dev  ## kills, loads and random input for an hour or so
+	DROLEARN_SOAK=1 $(BIN)/python -m pytest $(PYTEST) $(SOAK)
 
 coverage: $(VENV)/.dev  ## all tests, and which lines of the Python code they run
 	$(BIN)/python -m pytest $(PYTEST) --cov --cov-report term:skip-covered

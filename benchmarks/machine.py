@@ -14,6 +14,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from drolearn._storage import replacing
 from drolearn.paper.trial import cpu
 
 RESULTS = Path(__file__).parent / "results"
@@ -55,7 +56,8 @@ def save(name: str, rows: list[dict[str, Any]], **more: Any) -> None:
     RESULTS.mkdir(exist_ok=True)
     content = {"machine": describe(), "rows": rows, **more}
     text = json.dumps(content, indent=1, ensure_ascii=False)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    with replacing(RESULTS / f"{name}.json") as file:
+        file.write(f"{text}\n".encode())
 
 
 def load(name: str) -> dict[str, Any]:

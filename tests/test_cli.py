@@ -158,34 +158,6 @@ def adult(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_and_started_again(tmp_path):
-    """After kill -9, no finished run is lost or repeated."""
-    out = tmp_path / "out"
-    options = ["table2", "--quick", "--jobs", "2", "--datasets", "adult", "--seeds", "1"]
-    environment = {k: v for k, v in os.environ.items() if k != "DROLEARN_DATA"}
-    plan = read_protocol().hurried().narrowed(["adult"], 1)
-    wanted = {run.key for run in plan.runs("table2")}
-    stamps: dict[str, int] = {}
-    for enough in (1, 4):
-        process = started(out, *options, env=environment)
-        wait_for_rows(out, process, enough)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        now = {path.name: path.stat().st_mtime_ns for path in out.glob("parts/*.parquet")}
-        for name, stamp in stamps.items():
-            assert now.get(name) == stamp, "a finished run was lost or repeated"
-        stamps = now
-        Store(out).rows()  # all readable
-    done = Store(out).keys()
-    process = started(out, *options, env=environment)
-    output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    assert f"{len(wanted)} runs, {len(done)} of them done before" in " ".join(output.split())
-    assert Store(out).keys() == wanted
-    assert "45222" in (out / "table2.md").read_text()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_keeps_what_is_finished_and_nothing_else(adult, tmp_path, jobs):
     out = tmp_path / "out"

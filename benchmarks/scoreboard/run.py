@@ -23,6 +23,7 @@ from benchmarks.scoreboard.figure import draw
 from benchmarks.scoreboard.models import BASELINES, Fit, fit_all
 from benchmarks.scoreboard.page import page
 from benchmarks.scoreboard.tasks import DATA, Task, tasks
+from drolearn._storage import replacing
 
 _FOLDER = RESULTS / "scoreboard"
 _RESAMPLES = 1000
@@ -124,9 +125,8 @@ def measure(only: list[str], minutes: float) -> None:
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
             machine = json.dumps(describe())
             text = f'{{"machine": {machine},\n"rows": [\n{lines}\n]}}\n'
-            part = _file(name).with_suffix(".part")
-            part.write_text(text, encoding="utf-8")
-            part.replace(_file(name))
+            with replacing(_file(name)) as file:
+                file.write(text.encode())
             seconds = sum(row["seconds"] for row in new)
             print(f"{name:26s} {task.question:8s} {task.split:20s} {seconds:6.1f} s", flush=True)
 
