@@ -291,6 +291,11 @@ def distinct(parameter: str, values: NDArray[Any]) -> tuple[NDArray[Any], NDArra
 
     Several times as fast as `np.unique(return_inverse=True)`.  Values must not be missing.
     """
+    if values.size and values.dtype.kind in "iufb":
+        low, high = values.min(), values.max()
+        is_high = values == high
+        if low < high and np.all(is_high | (values == low)):  # two classes: no need to sort
+            return np.array([low, high], dtype=values.dtype), is_high.astype(np.int64)
     try:
         classes = np.unique(values)
         return classes, np.searchsorted(classes, values)

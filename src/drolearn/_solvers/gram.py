@@ -47,7 +47,4 @@ def over_slabs(
                 side += part.T @ np.divide(right[chosen], root[:, None], out=zero, where=positive)
         return total, side
 
-    if threads == 1 or slabs == 1:
-        yield from map(work, range(slabs))
-        return
-    yield from ordered_map(work, slabs, threads)
+    return ordered_map(work, slabs, threads)

@@ -24,6 +24,7 @@ from drolearn._inner.smoothing import Bend, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn._solvers.columns import Columns, Moments, Scaling, columns_of
 from drolearn._solvers.gram import over_slabs
+from drolearn._solvers.workers import ordered_map
 from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
@@ -32,6 +33,8 @@ __all__ = ["Evaluation", "Problem", "subsample"]
 
 Array = NDArray[np.float64]
 _MEAN = as_divergence("chi2")  # with radius 0
+# Rows of a chunk in sums that NumPy computes: temporary arrays of a chunk stay in the cache.
+_CHUNK = 65_536
 # Column statistics come from a subsample of rows with about this many stored numbers.
 _MEASURED = 5_000_000
 
@@ -519,12 +522,14 @@ class Problem:
             if delta is None
             else self._slopes_after(at, self.scores(self.to_model(delta)))
         )
-        total = 0.0
-        for first in range(0, self.n, 65_536):  # to keep temporary arrays small
-            rows = slice(first, first + 65_536)
+
+        def of_chunk(chunk: int) -> float:
+            rows = slice(chunk * _CHUNK, (chunk + 1) * _CHUNK)
             positive = p[rows] > 0.0
             scores = slice(rows.start * self.m, rows.stop * self.m)
-            total += float(p[rows][positive] @ conjugate(u[scores], self.y[rows])[positive])
+            return float(p[rows][positive] @ conjugate(u[scores], self.y[rows])[positive])
+
+        total = sum(ordered_map(of_chunk, -(-self.n // _CHUNK), self.threads))
         if self.reference is not None:
             total += float(p @ self.reference)
         if delta is None:

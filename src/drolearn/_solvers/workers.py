@@ -28,6 +28,9 @@ if hasattr(os, "register_at_fork"):
 
 def ordered_map(function: Callable[[int], Result], count: int, threads: int) -> Iterator[Result]:
     """The results of function(0), …, function(count − 1) in order, computed by several threads."""
+    if threads == 1 or count == 1:
+        yield from map(function, range(count))
+        return
     tasks, results = _pool(threads), SimpleQueue[tuple[int, Any, BaseException | None]]()
     abandoned: list[bool] = []
     finished: dict[int, Any] = {}
