@@ -393,3 +393,58 @@ def test_other_states_that_cannot_be_read():
             RobustLoss().set_extra_state(wrong)
     with pytest.raises(ValueError, match="'state' parameter must be a tensor with values"):
         RobustLoss().set_extra_state(RobustLoss().get_extra_state().to("meta"))
+
+
+# -- soft balls ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "total-variation"])
+@pytest.mark.parametrize("tau", [0.0, 0.3, 2.0, math.inf])
+def test_a_soft_ball_has_the_value_and_weights_of_worst_case(divergence, tau):
+    z = torch.tensor([0.1, 0.2, 0.3, 4.0, 1.0], dtype=torch.float64, requires_grad=True)
+    b, host = torch.tensor([1.0, 2.0, 1.0, 0.5, 1.0]), z.detach().numpy()
+    criterion = RobustLoss(divergence=divergence, tau=tau)
+    loss = criterion(z, sample_weight=b)
+    expected = worst_case(host, divergence=divergence, tau=tau, sample_weight=b.numpy())
+    assert loss.item() == pytest.approx(expected.value, rel=1e-12)
+    loss.backward()
+    np.testing.assert_allclose(z.grad, expected.weights, atol=1e-12)
+    kept = torch.tensor([True, True, False, True, True])
+    masked = worst_case(host[kept], divergence=divergence, tau=tau)
+    assert criterion(z, mask=kept).item() == pytest.approx(masked.value, rel=1e-12)
+    means = [host[:2].mean(), host[2:].mean()]
+    grouped = worst_case(means, divergence=divergence, tau=tau, sample_weight=[2, 3])
+    assert criterion(z, groups=[0, 0, 1, 1, 1]).item() == pytest.approx(grouped.value, rel=1e-12)
+
+
+def test_derivatives_of_a_soft_ball():
+    z = torch.tensor([0.1, 0.2, 0.3, 4.0], dtype=torch.float64, requires_grad=True)
+    criterion = RobustLoss(divergence="kl", tau=0.7)
+    assert torch.autograd.gradcheck(criterion, z)
+    gradient = torch.func.grad(criterion)(z.detach())
+    np.testing.assert_allclose(gradient, torch.softmax(z.detach() / 0.7, 0), atol=1e-12)
+    value = criterion(z)
+    (first,) = torch.autograd.grad(value, z, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated only once"):
+        first.sum().backward()
+
+
+def test_states_of_soft_balls():
+    criterion, other = RobustLoss(divergence="kl", tau=0.7), RobustLoss(0.4)
+    assert repr(criterion) == "RobustLoss(tau=0.7, divergence=KL())"
+    other.load_state_dict(criterion.state_dict())
+    assert repr(other) == repr(criterion)
+    other.load_state_dict(RobustLoss(0.2).state_dict())
+    assert (other.tau, other.rho) == (None, 0.2)
+
+
+def test_what_soft_balls_do_not_take():
+    with pytest.raises(ValueError, match=r"replaces 'rho': .* tau=1.0 and rho=0.1"):
+        RobustLoss(0.1, tau=1.0)
+    with pytest.raises(ValueError, match="'tau' parameter must be a number of at least 0"):
+        RobustLoss(tau=-1.0)
+    with pytest.raises(ValueError, match="strictly convex divergence or total variation"):
+        RobustLoss(divergence="cvar", tau=1.0)
+    draw = MultilevelBatches(100, random_state=0).draw(0)
+    with pytest.raises(ValueError, match="A draw needs a ball with a radius"):
+        RobustLoss(tau=1.0)(torch.zeros(draw.indices.size), draw)

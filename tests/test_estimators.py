@@ -60,6 +60,8 @@ def exemptions(estimator):
         RobustClassifierCV(cv=3),
         RobustRegressorCV(cv=3),
         RobustClassifier(),
+        RobustClassifier(tau=3.0, tol=1e-9),
+        RobustRegressor(tau=3.0, tol=1e-9),
         RobustClassifier(solver="gssg", random_state=0),
         RobustRegressor(solver="gssg", random_state=0),
     ],

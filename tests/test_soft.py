@@ -7,6 +7,9 @@ import math
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 
 from drolearn import (
     KL,
@@ -18,8 +21,12 @@ from drolearn import (
     Hellinger,
     JensenShannon,
     ReverseKL,
+    RobustClassifier,
     RobustRegressor,
     TotalVariation,
+    load,
+    reference_losses,
+    save,
     solve,
     worst_case,
 )
@@ -95,7 +102,7 @@ def test_limits(divergence):
     assert values[-1] == pytest.approx(mean)
     assert values[1] == pytest.approx(largest, abs=0.02)  # reverse KL approaches it as τ log 1/τ
     assert values[-2] == pytest.approx(mean, abs=1e-6)
-    assert values == sorted(values, reverse=True)
+    assert (np.diff(values) <= 1e-12).all()
 
 
 @pytest.mark.parametrize("divergence", ALL, ids=repr)
@@ -199,6 +206,86 @@ def test_solve_ends_where_it_is_told_to():
     ):
         with pytest.raises(ValueError, match=message):
             solve(X, y, tau=1.0, **arguments)
+
+
+# -- estimators ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "hellinger"])
+@pytest.mark.parametrize("by_group", [False, True])
+def test_estimators_follow_the_path_between_radius_and_price(divergence, by_group):
+    X, y, groups = training_rows()
+    groups = groups if by_group else None
+    settings = {"divergence": divergence, "l2": 0.01, "tol": 1e-9, "max_iter": 2000}
+    for kind, labels in ((RobustClassifier, y), (RobustRegressor, X[:, 1] ** 2)):
+        soft = kind(tau=1.0, **settings).fit(X, labels, groups=groups)
+        assert soft.converged_
+        assert soft.gap_ <= 1e-8
+        ball = kind(rho=soft.rho_, **settings).fit(X, labels, groups=groups)
+        np.testing.assert_allclose(ball.coef_, soft.coef_, atol=2e-3)
+        again = ball.worst_case(X, labels, groups=groups)
+        assert again.alpha == pytest.approx(1.0, rel=1e-2)
+        priced = kind(tau=again.alpha, **settings).fit(X, labels, groups=groups)
+        np.testing.assert_allclose(priced.coef_, soft.coef_, atol=2e-3)
+        assert priced.rho_ == pytest.approx(soft.rho_, rel=2e-2)
+
+
+def test_estimators_agree_with_solve_and_keep_their_price(tmp_path):
+    X, y, _ = training_rows()
+    model = RobustClassifier(tau=0.5, divergence="kl", l2=0.01).fit(X, y)
+    solution = solve(X, y, tau=0.5, divergence="kl", l2=0.01)
+    np.testing.assert_array_equal(model.coef_[0], solution.coef)
+    assert (model.tau_, model.rho_) == (0.5, solution.worst.achieved)
+    losses = model.losses(X, y)
+    tilted = 0.5 * (logsumexp(losses / 0.5) - math.log(losses.size))
+    assert model.robust_loss_ == pytest.approx(tilted, rel=1e-12)
+    assert model.worst_case(X, y).value == pytest.approx(model.robust_loss_, rel=1e-12)
+    assert model.worst_case(X, y, rho=0.0).value == pytest.approx(losses.mean())
+    save(model, tmp_path / "model.drl")
+    loaded = load(tmp_path / "model.drl")
+    assert (loaded.tau, loaded.tau_) == (0.5, 0.5)
+    assert loaded.worst_case(X, y).value == model.worst_case(X, y).value
+    assert clone(model).tau == 0.5
+    assert RobustClassifier().fit(X, y).tau_ is None
+    search = GridSearchCV(RobustClassifier(), {"tau": [0.1, math.inf]}, cv=2).fit(X, y)
+    assert search.best_estimator_.tau_ in (0.1, math.inf)
+
+
+def test_estimators_at_the_limits():
+    X, y, _ = training_rows()
+    plain = LogisticRegression(C=1.0 / (0.01 * y.size), tol=1e-10).fit(X, y)
+    for tau in (math.inf, 1e6):
+        mean = RobustClassifier(tau=tau, l2=0.01, tol=1e-8).fit(X, y)
+        np.testing.assert_allclose(mean.coef_, plain.coef_, atol=1e-4)
+    largest = RobustRegressor(tau=0.0, l2=0.01).fit(X, X[:, 0] ** 2)
+    assert largest.robust_loss_ == pytest.approx(largest.losses(X, X[:, 0] ** 2).max())
+
+
+def test_price_of_a_regret():
+    X, y, _ = training_rows()
+    c = reference_losses(LogisticRegression(), X, y)
+    model = RobustClassifier(tau=1.0, l2=0.01).fit(X, y, reference_losses=c)
+    losses = model.losses(X, y)
+    assert model.robust_regret_ == pytest.approx(worst_case(losses - c, tau=1.0).value)
+    assert model.robust_loss_ == pytest.approx(worst_case(losses, tau=1.0).value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rho": 0.1}, r"replaces 'rho': .* tau=1.0 and rho=0.1"),
+        ({"rho": "auto"}, r"replaces 'rho': .* tau=1.0 and rho='auto'"),
+        ({"solver": "gssg"}, r"needs an exact solver. Got solver='gssg'"),
+        ({"divergence": "total-variation"}, r"strictly convex divergence. Got TotalVariation"),
+        ({"divergence": "cvar"}, "strictly convex"),
+        ({"tau": -1.0}, "'tau' parameter of RobustClassifier must be"),
+        ({"tau": math.nan}, "'tau' parameter of RobustClassifier must be"),
+    ],
+)
+def test_bad_prices_of_estimators(arguments, message):
+    X, y, _ = training_rows()
+    with pytest.raises(ValueError, match=message):
+        RobustClassifier(**{"tau": 1.0, **arguments}).fit(X, y)
 
 
 def training_rows():

@@ -30,12 +30,14 @@ from sklearn.utils.validation import (
 from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.state import StateMixin
+from drolearn._inner.worst_case import check_soft
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending, describe_useless_columns
 from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.radius import radius_that_learns
-from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
+from drolearn._solvers.soft import soft_worst
+from drolearn._solvers.solve import Solution, Watch, run, run_soft, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._solvers.zero_model import needs_no_columns
 from drolearn._validation import as_groups, as_weights
@@ -120,6 +122,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "rho": [StrOptions({"auto"}), Interval(Real, 0, None, closed="both"), None],
         "divergence": [str, Divergence],
+        "tau": [Interval(Real, 0, None, closed="both"), None],
         "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "solver": [str, Solver],
@@ -135,6 +138,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
 
     rho: Any
     divergence: Any
+    tau: float | None = None  # cross-validation has no such parameter
     loss: Any
     l2: Any
     fit_intercept: bool
@@ -272,6 +276,9 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         `context` is the callback context if this fit is a part of another one, such as the refit
         after cross-validation.  `split_groups` keep rows together when a reference is fitted.
         """
+        if self.tau is not None:
+            check_soft(self.tau, rho, as_divergence(divergence))
+            rho = 0.0
         data = self._with_reference(data, split_groups)
         is_root, arguments = context is None, self._callback_arguments(data)
         if is_root:
@@ -322,15 +329,13 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=stacklevel)
 
     def _run(self, problem: Problem, watch: Watch | None) -> Solution:
-        return run(
-            problem,
-            self._start(problem),
-            solver=self.solver,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            random_state=self.random_state,
-            watch=watch,
-        )
+        start = self._start(problem)
+        settings: Any = {
+            "solver": self.solver, "max_iter": self.max_iter, "tol": self.tol, "watch": watch
+        }  # fmt: skip
+        if self.tau is not None:
+            return run_soft(problem, float(self.tau), start, **settings)
+        return run(problem, start, random_state=self.random_state, **settings)
 
     def _start(self, problem: Problem) -> Array:
         """Return the previous model with warm_start=True if its shape matches, else zeros."""
@@ -350,10 +355,12 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         for name, value in self._coefficients(solution.theta, dtype).items():
             setattr(self, name, value)
         self.rho_, self.l2_, self.divergence_ = problem.rho, problem.l2, problem.divergence
+        self.tau_ = None if self.tau is None else float(self.tau)
+        if self.tau_ is not None:
+            self.rho_ = solution.worst.achieved
         self.robust_loss_, self.robust_regret_ = solution.worst.value, None
         if problem.reference is not None:
-            losses = replace(problem, reference=None)
-            self.robust_loss_ = losses.evaluate(losses.scores(solution.theta)).value
+            self.robust_loss_ = self._loss_without_reference(problem, solution.theta)
             self.robust_regret_ = solution.worst.value
         self.objective_ = solution.value
         self.gap_ = solution.gap
@@ -365,6 +372,13 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         self.status_, self.ending_ = solution.status, solution.ending
         self.solver_, self.converged_ = solution.solver, solution.converged
         self.n_iter_ = max(1, math.ceil(solution.passes))
+
+    def _loss_without_reference(self, problem: Problem, theta: Array) -> float:
+        """The robust loss of a model that was fitted with a reference."""
+        problem = replace(problem, reference=None)
+        if self.tau is not None:
+            return soft_worst(problem, float(self.tau), theta).value
+        return problem.evaluate(problem.scores(theta)).value
 
     if not TYPE_CHECKING:  # type checkers would accept every name
 

@@ -44,6 +44,12 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    tau : float, default=None
+        Price τ ≥ 0 of a soft ball, instead of `rho`: the robust loss is then the largest
+        Σ p l − τ D(P, B) over all weights p, which for KL is the tilted loss τ log Σ b exp(l/τ).
+        The smaller τ, the more robust; τ = ∞ is the mean. Needs a strictly convex divergence and an
+        exact solver. `rho_` is the radius of the ball that has the same optimum, whose multiplier
+        is τ.
     loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
         Loss of a row. With more than two classes, "logistic" is the multinomial logistic loss; the
         other losses are for two classes.
@@ -100,13 +106,16 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     rho_ : float
-        Radius that was used; 0 for CVaR, which has none.
+        Radius that was used; 0 for CVaR, which has none. With `tau`, the divergence of the
+        worst-case weights.
     divergence_ : Divergence
         Divergence that was used.
+    tau_ : float or None
+        Price of the soft ball that was used.
     l2_ : float
         Penalty that was used.
     robust_loss_ : float
-        Robust loss R on the training data, without the penalty.
+        Robust loss R on the training data, without the penalty; with `tau`, R is max Σ p l − τ D.
     robust_regret_ : float or None
         Robust regret on the training data, without the penalty, if there is a reference.
     objective_ : float
@@ -174,6 +183,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
+        tau: float | None = None,
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
         fit_intercept: bool = True,
@@ -190,6 +200,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
     ) -> None:
         self.rho = rho
         self.divergence = divergence
+        self.tau = tau
         self.loss = loss
         self.l2 = l2
         self.fit_intercept = fit_intercept

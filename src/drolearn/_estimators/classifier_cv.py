@@ -187,6 +187,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
+    _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
 
     def __init__(

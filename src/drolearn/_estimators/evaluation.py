@@ -48,7 +48,7 @@ class WorstCaseMixin:
         y : array-like of shape (n_samples,)
             Labels of the rows; numbers for regression.
         rho : float, default=None
-            Radius of the ball; None uses `rho_`, the radius of the fit. CVaR has no radius.
+            Radius of the ball; None uses the radius of the fit, or its `tau`. CVaR has no radius.
         sample_weight : array-like of shape (n_samples,), default=None
             Base weights of the rows; equal if None.
         groups : array-like of shape (n_samples,) or (n_samples, k), default=None
@@ -77,8 +77,10 @@ class WorstCaseMixin:
         if (c := as_reference_losses(reference_losses, z.size)) is not None:
             z -= c
         divergence = as_divergence(self.divergence_)
-        if rho is None and tau is None and not isinstance(divergence, CVaR):
-            rho = self.rho_
+        if rho is None and tau is None:
+            tau = getattr(self, "tau_", None)  # models of version 0.1 have none
+            if tau is None and not isinstance(divergence, CVaR):
+                rho = self.rho_
         weights = None if sample_weight is None else as_weights(sample_weight, z.size)
         parts = None if groups is None else Groups.make(as_groups(groups, z.size)[1], weights)
         return worst_of_rows(z, rho, divergence, weights, parts, tau=tau, n_jobs=self.n_jobs)

@@ -44,6 +44,12 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+    tau : float, default=None
+        Price τ ≥ 0 of a soft ball, instead of `rho`: the robust loss is then the largest
+        Σ p l − τ D(P, B) over all weights p, which for KL is the tilted loss τ log Σ b exp(l/τ).
+        The smaller τ, the more robust; τ = ∞ is the mean. Needs a strictly convex divergence and an
+        exact solver. `rho_` is the radius of the ball that has the same optimum, whose multiplier
+        is τ.
     loss : {"squared", "huber"} or Loss, default="squared"
         Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
         linear beyond. Use `Loss.huber` for other widths.
@@ -96,13 +102,16 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     intercept_ : float
         Intercept.
     rho_ : float
-        Radius that was used; 0 for CVaR, which has none.
+        Radius that was used; 0 for CVaR, which has none. With `tau`, the divergence of the
+        worst-case weights.
     divergence_ : Divergence
         Divergence that was used.
+    tau_ : float or None
+        Price of the soft ball that was used.
     l2_ : float
         Penalty that was used.
     robust_loss_ : float
-        Robust loss R on the training data, without the penalty.
+        Robust loss R on the training data, without the penalty; with `tau`, R is max Σ p l − τ D.
     robust_regret_ : float or None
         Robust regret on the training data, without the penalty, if there is a reference.
     objective_ : float
@@ -164,6 +173,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
+        tau: float | None = None,
         loss: str | Loss = "squared",
         l2: float | str = "auto",
         fit_intercept: bool = True,
@@ -179,6 +189,7 @@ class RobustRegressor(RegressorMixin, RobustLinear):
     ) -> None:
         self.rho = rho
         self.divergence = divergence
+        self.tau = tau
         self.loss = loss
         self.l2 = l2
         self.fit_intercept = fit_intercept

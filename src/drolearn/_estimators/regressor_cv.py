@@ -182,6 +182,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         **RobustLinearCV._parameter_constraints,
     }
     _parameter_constraints.pop("rho")
+    _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
 
     def __init__(

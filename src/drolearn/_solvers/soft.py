@@ -22,7 +22,7 @@ from drolearn._inner.soft import soft_maximum
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.problem import Problem
 
-__all__ = ["Fit", "SoftMinimum", "minimise_soft"]
+__all__ = ["Fit", "SoftMinimum", "minimise_soft", "soft_worst"]
 
 Array = NDArray[np.float64]
 # The bracket of the radius is halved (in logarithms) where the model's own radius does not help.

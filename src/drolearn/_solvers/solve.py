@@ -28,7 +28,7 @@ from drolearn._validation import float_or_nan
 from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
 
-__all__ = ["Solution", "run", "solve"]
+__all__ = ["Solution", "run", "run_soft", "solve"]
 
 Array = NDArray[np.float64]
 Watch = Callable[[History, Callable[[], Array]], bool]
@@ -223,31 +223,27 @@ def solve(
         reference_losses=reference_losses,
     )
     warn_of_all_weights(problem, stacklevel=3)
+    watch: Watch | None = None
+    if (called := callback) is not None:
+        watch = lambda history, _: bool(called(history))  # noqa: E731
+    theta = as_start(problem, start)
+    settings: Any = {"solver": solver, "max_iter": max_iter, "tol": tol, "watch": watch}
     if tau is not None:
-        return _solve_soft(
-            problem, float(tau), as_start(problem, start), solver, max_iter, tol, callback
-        )
-    return run(
-        problem,
-        as_start(problem, start),
-        solver=solver,
-        max_iter=max_iter,
-        tol=tol,
-        random_state=random_state,
-        watch=None if callback is None else lambda history, _: bool(callback(history)),
-    )
+        return run_soft(problem, float(tau), theta, **settings)
+    return run(problem, theta, random_state=random_state, **settings)
 
 
-def _solve_soft(
+def run_soft(
     problem: Problem,
     tau: float,
-    start: Array,
+    theta: Array,
+    *,
     solver: str | Solver,
     max_iter: float,
     tol: float | None,
-    callback: Callable[[History], Any] | None,
+    watch: Watch | None,
 ) -> Solution:
-    """`solve` in a soft ball."""
+    """`run` in a soft ball; the radius of the problem is not used."""
     if isinstance(as_solver(solver), Stochastic):
         raise ValueError(
             f"The 'tau' parameter needs an exact solver. Got solver={solver!r} instead; use "
@@ -261,17 +257,14 @@ def _solve_soft(
     solver = "exact" if isinstance(solver, str) and solver == "auto" else solver
     accuracy = 1e-10 if tol is None else tol
 
-    watch: Watch | None = None
-    if (called := callback) is not None:
-        watch = lambda history, _: bool(called(history))  # noqa: E731
-
     def in_ball(rho: float, theta: Array, passes: float, tolerance: float | None) -> Solution:
         ball, passes = replace(problem, rho=rho), max(passes, 1.0)
         settings = {"max_iter": passes, "tol": tolerance, "random_state": None, "watch": watch}
         return run(ball, theta, solver=solver, **settings)
 
     if tau in (0.0, math.inf):  # the largest loss, or the mean
-        return in_ball(math.inf if tau == 0.0 else 0.0, start, max_iter, tol)
+        ended = in_ball(math.inf if tau == 0.0 else 0.0, theta, max_iter, tol)
+        return replace(ended, status=ended.status.replace("a smaller rho", "a larger tau"))
     last: Solution | None = None
 
     def fit(rho: float, theta: Array, passes: float) -> Fit:
@@ -280,7 +273,7 @@ def _solve_soft(
         bound = -math.inf if math.isnan(last.gap) else last.value - last.gap
         return Fit(last.theta, bound, last.worst.alpha, last.passes, not last.ending.asked_for)
 
-    found = minimise_soft(problem, tau, start, fit, tol=accuracy, max_passes=max_iter)
+    found = minimise_soft(problem, tau, theta, fit, tol=accuracy, max_passes=max_iter)
     if last is None:
         raise RuntimeError("No ball was solved.")
     relative = found.gap / problem.loss_scale(found.value)

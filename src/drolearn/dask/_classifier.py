@@ -33,8 +33,12 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
 
     Parameters
     ----------
-    rho, divergence, loss, l2, fit_intercept, class_weight : optional
+    rho, divergence : optional
         As in :class:`drolearn.RobustClassifier`.  The divergence must be strictly convex.
+    tau : None
+        Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
+    loss, l2, fit_intercept, class_weight : optional
+        As in :class:`drolearn.RobustClassifier`.
     solver : str or Solver, default="auto"
         "exact", "lbfgs" or "newton"; "auto" is "exact".
     max_iter, tol : optional
@@ -95,6 +99,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
+        tau: None = None,
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
         fit_intercept: bool = True,
@@ -113,6 +118,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         super().__init__(
             rho,
             divergence=divergence,
+            tau=tau,
             loss=loss,
             l2=l2,
             fit_intercept=fit_intercept,

@@ -161,7 +161,7 @@ class DaskLinear(RobustLinear):
                 f"The 'divergence' parameter must be strictly convex on a cluster, such as 'chi2' "
                 f"or 'kl'. Got {divergence!r} instead; drolearn.dask.worst_case takes it."
             )
-        for name, without in (("reference", None), ("store_weights", False)):
+        for name, without in (("tau", None), ("reference", None), ("store_weights", False)):
             if getattr(self, name) is not without and getattr(self, name) != without:
                 raise ValueError(
                     f"The '{name}' parameter must be {without!r} on a cluster. "

@@ -26,8 +26,12 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
 
     Parameters
     ----------
-    rho, divergence, loss, l2, fit_intercept : optional
+    rho, divergence : optional
         As in :class:`drolearn.RobustRegressor`.  The divergence must be strictly convex.
+    tau : None
+        Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
+    loss, l2, fit_intercept : optional
+        As in :class:`drolearn.RobustRegressor`.
     solver : str or Solver, default="auto"
         "exact", "lbfgs" or "newton"; "auto" is "exact".
     max_iter, tol : optional
@@ -82,6 +86,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         rho: float | str | None = None,
         *,
         divergence: str | Divergence = "chi2",
+        tau: None = None,
         loss: str | Loss = "squared",
         l2: float | str = "auto",
         fit_intercept: bool = True,
@@ -99,6 +104,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         super().__init__(
             rho,
             divergence=divergence,
+            tau=tau,
             loss=loss,
             l2=l2,
             fit_intercept=fit_intercept,

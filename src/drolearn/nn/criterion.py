@@ -79,12 +79,15 @@ def _(z, sample_weight, skipped, rho, divergence):  # type: ignore[no-untyped-de
 
 
 def _solve_on_host(
-    z: NDArray[np.float64], rho: float, divergence: Divergence, b: NDArray[np.float64] | None
+    z: NDArray[np.float64],
+    rho: float,
+    divergence: Divergence,
+    b: NDArray[np.float64] | None,
+    tau: float | None = None,
 ) -> WorstCase:
-    """Call `worst_case`, without the radius if the divergence has none."""
-    if divergence.family == "cvar":
-        return worst_case(z, divergence=divergence, sample_weight=b)
-    return worst_case(z, rho, divergence, b)
+    """Call `worst_case`, without the radius if there is none."""
+    radius = None if tau is not None or divergence.family == "cvar" else rho
+    return worst_case(z, radius, divergence, b, tau=tau)
 
 
 class RobustLoss(Settings):
@@ -111,6 +114,10 @@ class RobustLoss(Settings):
     nan : {"raise", "skip"}, default="raise"
         What to do with losses that are not finite: raise an error that counts them, or give them
         weight zero.
+    tau : float, default=None
+        Price τ ≥ 0 of a soft ball, instead of `rho`: the result is the largest Σ p z − τ D(P, B)
+        over all weights p, which for KL is the tilted loss τ log Σ b exp(z/τ).  It is computed on
+        the host, and not for draws.
     process_group : ProcessGroup or bool, default=None
         A process group of `torch.distributed`, True for the default group, None for no group.
         With a group, the losses of all processes are solved together.  Each process returns the
@@ -143,12 +150,14 @@ class RobustLoss(Settings):
         divergence: str | Divergence = "chi2",
         *,
         nan: Literal["raise", "skip"] = "raise",
+        tau: float | None = None,
         process_group: Any = None,
     ) -> None:
         super().__init__()
-        self._configure(rho, divergence, nan)
+        self._configure(rho, divergence, nan, tau)
         self.process_group = as_process_group(process_group)
         self.weights: Tensor | None = None
+        self._price = torch.zeros(())  # Σ p z minus the value of the last soft ball
         self.certificate: WorstCase | DeviceWorstCase | None = None
 
     def extra_repr(self) -> str:
@@ -168,6 +177,8 @@ class RobustLoss(Settings):
         more = "" if self.nan == "raise" else f", nan={self.nan!r}"
         more += "" if self.process_group is None else f", process_group={self.process_group!r}"
         radius = "" if isinstance(self.divergence, CVaR) else f"rho={self.rho!r}, "
+        if self.tau is not None:
+            radius = f"tau={self.tau!r}, "
         return f"{radius}divergence={self.divergence!r}{more}"
 
     def forward(
@@ -250,7 +261,9 @@ class RobustLoss(Settings):
         return self.forward(losses, draw, sample_weight=sample_weight, groups=groups, mask=mask)
 
     def _value(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Compute Σ weight × loss, with its derivatives."""
+        """Compute Σ weight × loss, minus the price of a soft ball, with derivatives."""
+        if self.tau is not None:
+            return sum_once(weights, x) - self._price.to(x.dtype)
         fixed = self.rho < SMALLEST_RADIUS or self.divergence.family in _PIECEWISE_LINEAR
         return weighted_sum(weights, x) if fixed else sum_once(weights, x)
 
@@ -318,7 +331,8 @@ class RobustLoss(Settings):
         if draw is not None:
             return self._weigh_draw(z, draw, sample_weight)
         compiling = torch.compiler.is_compiling()
-        solve = None if z.device.type in _HOSTS else _ON_DEVICE.get(self.divergence.family)
+        on_host = z.device.type in _HOSTS or self.tau is not None
+        solve = None if on_host else _ON_DEVICE.get(self.divergence.family)
         if groups is None and solve is None and compiling and self._named:
             # The compiled core as one operation of the graph.
             name = self.divergence.name
@@ -350,8 +364,9 @@ class RobustLoss(Settings):
         check_values("losses", z)
         host = to_host(z)
         b = None if sample_weight is None else to_host(sample_weight)
+        ball = self.rho, self.divergence
         if groups is None:
-            solved = _solve_on_host(host, self.rho, self.divergence, b)
+            solved = _solve_on_host(host, *ball, b, self.tau)
         else:
             names = groups
             if isinstance(groups, Tensor):
@@ -362,8 +377,10 @@ class RobustLoss(Settings):
                 raise ValueError(not_finite(host))
             grouped = Groups.make(as_groups(names, host.size)[1], b)
             means, shares = grouped.means(host), grouped.shares
-            solved = grouped.spread(_solve_on_host(means, self.rho, self.divergence, shares))
+            solved = grouped.spread(_solve_on_host(means, *ball, shares, self.tau))
         self.certificate = solved
+        if self.tau is not None:
+            self._price = z.new_tensor(float(solved.weights @ host) - solved.value)
         return torch.from_numpy(solved.weights).to(z)
 
     def _check_draw(self, draw: Draw, size: int, groups: Any, mask: Any) -> None:
@@ -374,6 +391,11 @@ class RobustLoss(Settings):
             raise ValueError(
                 "A draw needs one loss for each of its rows: pass either 'draw' or 'mask', and for "
                 "losses of tokens take the mean over the tokens of each row."
+            )
+        if self.tau is not None:
+            raise ValueError(
+                f"A draw needs a ball with a radius, as its estimate is unbiased for that: make "
+                f"the criterion with 'rho'. Got tau={self.tau!r} instead."
             )
         radius = radius_of(draw)
         if draw.indices.size != size:
@@ -425,7 +447,10 @@ class RobustLoss(Settings):
             x = z = torch.zeros(0, dtype=torch.float64, device=device)
             columns = [z, z]
         # The settings that all processes must share, as one number.
-        common = (self.rho, self.divergence.name, self.nan, sample_weight is None, groups is None)
+        common = (
+            self.rho, self.tau, self.divergence.name, self.nan, sample_weight is None,
+            groups is None,
+        )  # fmt: skip
         settings = crc32(repr(common).encode())
         weights, skipped, value, processes = solve_as_constants(
             self._solve_together, torch.stack(columns), settings, error, rows, shape
@@ -460,12 +485,10 @@ class RobustLoss(Settings):
         first = sum(part.shape[1] for part in parts[:rank])
         here = slice(first, first + columns.shape[1])
         self.weights = weights[here] if shape is None else spread(weights[here], rows, shape)
-        return (
-            weights[here],
-            None if skipped is None else skipped[here],
-            (weights * z).sum(),
-            len(parts),
-        )
+        value = (weights * z).sum()
+        if self.tau is not None:
+            value -= self._price
+        return weights[here], None if skipped is None else skipped[here], value, len(parts)
 
 
 def _with_precision(losses: Tensor) -> tuple[Tensor, Tensor]:

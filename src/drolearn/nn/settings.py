@@ -7,12 +7,14 @@ formats for tensors only, such as safetensors, can store it.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from drolearn._inner.worst_case import check_soft
 from drolearn.divergence import NAMES, CressieRead, CVaR, Divergence, as_divergence, radius_for
 from drolearn.nn.checks import check_values
 
@@ -30,18 +32,28 @@ class Settings(torch.nn.Module):
     _version = 2
 
     rho: float
+    """The radius; NaN for a soft ball."""
     divergence: Divergence
     nan: str
+    tau: float | None
 
-    def _configure(self, rho: float | None, divergence: str | Divergence, nan: str) -> None:
+    def _configure(
+        self,
+        rho: float | None,
+        divergence: str | Divergence,
+        nan: str,
+        tau: float | None = None,
+    ) -> None:
         """Set the settings that a state holds; wrong ones change nothing."""
         chosen = as_divergence(divergence)
-        radius = radius_for(chosen, rho)
+        price = None if tau is None else check_soft(tau, rho, chosen)
+        radius = radius_for(chosen, rho) if price is None else math.nan
         if nan not in ("raise", "skip"):
             raise ValueError(f"The 'nan' parameter must be 'raise' or 'skip'. Got {nan!r} instead.")
-        self.rho, self.divergence, self.nan = radius, chosen, nan
-        #: Whether the name identifies the divergence: custom ones may have any name.
-        self._named = chosen.name in NAMES and as_divergence(chosen.name) == chosen
+        self.rho, self.divergence, self.nan, self.tau = radius, chosen, nan, price
+        #: Whether a name and a radius say all: custom divergences may have any name.
+        named = chosen.name in NAMES and as_divergence(chosen.name) == chosen
+        self._named = named and price is None
 
     def get_extra_state(self) -> Tensor:
         """Return the settings, which `state_dict` holds as "_extra_state".
@@ -49,8 +61,8 @@ class Settings(torch.nn.Module):
         Returns
         -------
         Tensor of uint8
-            Radius, divergence and `nan` as the bytes of a JSON object; of a custom divergence,
-            the name only.
+            Radius or price, divergence and `nan` as the bytes of a JSON object; of a custom
+            divergence, the name only.
 
         Examples
         --------
@@ -58,7 +70,7 @@ class Settings(torch.nn.Module):
         >>> bytes(RobustLoss(rho=0.5).get_extra_state().tolist()).decode()
         '{"rho": 0.5, "divergence": {"name": "chi2"}, "nan": "raise"}'
         """
-        return _pack(self.rho, self.divergence, self.nan)
+        return _pack(self.rho, self.divergence, self.nan, self.tau)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Restore settings, as `load_state_dict` does.
@@ -109,10 +121,13 @@ class Settings(torch.nn.Module):
             missing_keys.remove(key)
 
 
-def _pack(rho: float, divergence: Divergence, nan: str) -> Tensor:
+def _pack(rho: float, divergence: Divergence, nan: str, tau: float | None) -> Tensor:
     """Return settings as a tensor of bytes; of a custom divergence, the name only."""
-    radius = None if isinstance(divergence, CVaR) else float(rho)
-    settings = {"rho": radius, "divergence": _describe(divergence), "nan": nan}
+    has_radius = tau is None and not isinstance(divergence, CVaR)
+    radius = float(rho) if has_radius else None
+    settings: dict[str, Any] = {"rho": radius, "divergence": _describe(divergence), "nan": nan}
+    if tau is not None:  # earlier versions read states without it
+        settings["tau"] = tau
     return torch.tensor(list(json.dumps(settings).encode()), dtype=torch.uint8, device="cpu")
 
 
@@ -123,6 +138,7 @@ def _unpack(state: Any, present: Divergence) -> dict[str, Any]:
     try:
         settings = json.loads(bytes(state.to("cpu", torch.uint8).tolist()))
         rho, nan, described = (settings[key] for key in ("rho", "nan", "divergence"))
+        found = {"rho": rho, "nan": nan, "tau": settings.get("tau")}
         custom, name = described.get("custom"), described.get("name")
         numbers = {key: float(described[key]) for key in described if key not in ("name", "custom")}
         divergence = _CLASSES[name](**numbers) if name in _CLASSES else None
@@ -138,8 +154,8 @@ def _unpack(state: Any, present: Divergence) -> dict[str, Any]:
                 f"cannot be stored: make the criterion with this divergence, then load the state. "
                 f"Got a criterion with {present!r} instead."
             )
-        return {"rho": rho, "divergence": present, "nan": nan}
-    return {"rho": rho, "divergence": divergence or as_divergence(name), "nan": nan}
+        return {**found, "divergence": present}
+    return {**found, "divergence": divergence or as_divergence(name)}
 
 
 def _describe(divergence: Divergence) -> dict[str, Any]:
