@@ -19,8 +19,8 @@ from drolearn._inner.worst_case import WorstCase, not_solved
 from drolearn.divergence import Divergence
 
 __all__ = [
-    "BlockWorstCase", "Guess", "LossBlock", "Losses", "Search", "Survey", "maximise", "survey_of",
-    "sweep_of", "weights_of",
+    "BlockWorstCase", "Forecast", "Guess", "LossBlock", "Losses", "Sample", "Search", "Survey",
+    "maximise", "survey_of", "sweep_of", "weights_of",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -127,6 +127,32 @@ class Guess(NamedTuple):
     of_sample: tuple[float, float]
 
 
+class Range(NamedTuple):
+    """The survey of the last losses, and the range of their sample."""
+
+    row: Array
+    of_sample: tuple[float, float]
+
+
+class Forecast(NamedTuple):
+    """A search that starts before the range of the losses is known."""
+
+    state: bytes
+    low: float
+    high: float
+    """The search is valid if all losses lie between these."""
+    of_sample: tuple[float, float]
+
+
+# Losses of a sample, and their base weights.
+Sample = tuple[Array, Array | None]
+# A forecast leaves room for these shares of the range below and above the last losses.
+_ROOM_BELOW, _ROOM_ABOVE = 0.05, 0.25
+# Below this share of the range, α says that few losses carry the worst case: then the largest loss
+# must be known.  So it must if the radius is more than this share of the largest possible one.
+_FEW_LOSSES, _LARGE_BALL = 1e-2, 0.1
+
+
 def stride_for(divergence: Divergence, n: int) -> int:
     """The stride of the sample for the first guess; 0 for no sample."""
     return _core.sample_stride(divergence.core, n)
@@ -143,16 +169,16 @@ class Search:
         self.divergence, self.rho, self.n = divergence, rho, n
         self.stride = stride_for(divergence, n) if rho > 0.0 or divergence.name == "cvar" else 0
         self.last: Guess | None = None
+        self.range: Range | None = None
         self.sweeps = 0  # of the last worst case
 
-    def guess(self, survey: Survey) -> tuple[tuple[float, float], tuple[float, float]]:
+    def guess(self, sample: Sample | None) -> tuple[tuple[float, float], tuple[float, float]]:
         """The multipliers at which to start, and those of the sample."""
         unknown = (math.inf, 0.0)
-        if not self.stride:  # few losses: the last multipliers have to do
+        if sample is None:  # few losses: the last multipliers have to do
             return (unknown if self.last is None else self.last.found), unknown
-        z = np.concatenate(survey.sample)
-        b = np.concatenate(survey.sample_weights) if survey.sample_weights else None
-        if b is not None and not b.any():
+        z, b = sample
+        if not z.size or (b is not None and not b.any()):
             return unknown, unknown
         answer = _core.solve(self.divergence.core, self.rho, z, b, np.empty(z.size))
         of_sample = (answer[3], answer[4])
@@ -167,23 +193,97 @@ class Search:
 
     def start(self, survey: Survey) -> bytes:
         """The state of a search at its beginning; in a ball of radius 0, that is also its end."""
-        row = survey.row.reshape(1, 5)
-        guess = (math.inf, 0.0)
-        return _core.Search(self.divergence.core, self.rho, self.n, row, guess).state
+        return self._search(survey.row, (math.inf, 0.0)).state
+
+    def _search(self, row: Array, guess: tuple[float, float]) -> _core.Search:
+        return _core.Search(self.divergence.core, self.rho, self.n, row.reshape(1, 5), guess)
+
+    def forecast(self, sample: Sample) -> Forecast | None:
+        """Start a search from the range of the last losses and a sample of the new ones.
+
+        The losses only have to lie within a wider range: what the search computes depends on it
+        by rounding errors.  None if it is too uncertain.
+        """
+        family, known = self.divergence.family, self.range
+        if known is None or self.last is None or family in ("custom", "cvar", "total-variation"):
+            return None
+        guess, of_sample = self.guess(sample)
+        if not all(map(math.isfinite, (*guess, *of_sample, *self.last.of_sample))):
+            return None
+        spread = float(known.row[2] - known.row[1])
+        if not guess[0] >= _FEW_LOSSES * spread:
+            return None
+        if self.rho > _LARGE_BALL * self.divergence.maximum(known.row[3] / known.row[4]):
+            return None
+        low, high = _range_of(sample)
+        row = known.row.copy()
+        row[1] -= _ROOM_BELOW * spread + 2.0 * max(known.of_sample[0] - low, 0.0)
+        row[2] += _ROOM_ABOVE * spread + 2.0 * max(high - known.of_sample[1], 0.0)
+        return Forecast(self._search(row, guess).state, row[1], row[2], of_sample)
+
+    def expects_weights(self, state: bytes, k: int) -> bool:
+        """Whether the k-th sweep from this state is expected to write the final weights."""
+        out = np.full(1, np.nan)
+        one = LossBlock(np.zeros(1), None, 0)
+        sweep_of(self.divergence, state, one, out)
+        last = self.divergence.family in ("chi2", "kl") or k + 1 >= self.sweeps
+        return last and not np.isnan(out[0])
 
     def maximise(
-        self, survey: Survey, sweep: Callable[[bytes, int], Array]
+        self,
+        survey: Survey,
+        sweep: Callable[[bytes, int], Array],
+        sample: Sample | None = None,
+        forecast: tuple[Forecast, Array] | None = None,
     ) -> BlockWorstCase | None:
         """Solve the worst case by sweeps; None if a loss is not finite.
 
-        `sweep(state, k)` returns the sums of the k-th sweep over all blocks.
+        `sweep(state, k)` returns the sums of the k-th sweep over all blocks.  `sample` defaults to
+        that of the survey.  `forecast` has the sums of the sweep from its state.
         """
         if np.isnan(survey.row[0]):
             return None
-        guess, of_sample = self.guess(survey)
-        row = survey.row.reshape(1, 5)
-        search = _core.Search(self.divergence.core, self.rho, self.n, row, guess)
-        state, sweeps = b"", 0
+        if sample is None and self.stride:
+            b = np.concatenate(survey.sample_weights) if survey.sample_weights else None
+            sample = np.concatenate(survey.sample), b
+        found = None
+        if forecast is not None:
+            found = self._from_forecast(survey, sweep, *forecast)
+        if found is None:
+            guess, of_sample = self.guess(sample)
+            found = self._maximise(self._search(survey.row, guess), sweep, 0, of_sample)
+        if isinstance(found, str):
+            raise RuntimeError(not_solved(self.divergence, self.rho, found))
+        if sample is not None and sample[0].size:
+            self.range = Range(survey.row, _range_of(sample))
+        return found
+
+    def _from_forecast(
+        self,
+        survey: Survey,
+        sweep: Callable[[bytes, int], Array],
+        forecast: Forecast,
+        sums: Array,
+    ) -> BlockWorstCase | None:
+        """Continue a search from a forecast; None if that was wrong."""
+        if not forecast.low <= survey.row[1] <= survey.row[2] <= forecast.high:
+            return None
+        search = _core.Search(self.divergence.core, forecast.state)
+        search.advance(sums.reshape(1, 6))
+        if search.done:
+            return None
+        found = self._maximise(search, sweep, 1, forecast.of_sample)
+        return None if isinstance(found, str) else found
+
+    def _maximise(
+        self,
+        search: _core.Search,
+        sweep: Callable[[bytes, int], Array],
+        sweeps: int,
+        of_sample: tuple[float, float],
+    ) -> BlockWorstCase | str:
+        """Sweep until the search is done; what is wrong if it fails."""
+        state = b""
         while not search.done:
             state = search.state
             search.advance(sweep(state, sweeps).reshape(1, 6))
@@ -191,13 +291,19 @@ class Search:
         self.sweeps = sweeps
         status, value, achieved, alpha, lam, gap, _ = search.answer()
         if status != _core.OK:
-            details = f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
-            raise RuntimeError(not_solved(self.divergence, self.rho, details))
+            return f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
         if math.isfinite(alpha) and math.isfinite(lam):
             self.last = Guess((alpha, lam), of_sample)
         none = np.empty(0)
         worst = WorstCase(none, value, achieved, alpha, lam, gap, self.rho, self.divergence)
         return BlockWorstCase(worst, state)
+
+
+def _range_of(sample: Sample) -> tuple[float, float]:
+    """The smallest and the largest loss of a sample."""
+    z, b = sample
+    used = z if b is None or not b.any() else z[b > 0.0]
+    return float(used.min()), float(used.max())
 
 
 # -- losses that blocks hold ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._blocks import Blocks
-from drolearn._inner.block_search import Search
+from drolearn._inner.block_search import Sample, Search
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.block_rows import (
     At,
@@ -28,6 +28,7 @@ from drolearn._solvers.block_rows import (
     MeanPass,
     MomentsPass,
     RowBlock,
+    RowsPass,
     SecondOrderPass,
     SweepPass,
     ZeroDualPass,
@@ -45,6 +46,10 @@ Array = NDArray[np.float64]
 _NONE = np.empty(0)
 # Column statistics come from a subsample of rows with about this many numbers.
 _MEASURED = 5_000_000
+# Samples of large data have at most a quarter of this many numbers, in this process.
+_SAMPLED = 32_000_000
+# Worst cases are predicted from about this many rows.
+_PREDICTED_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,34 @@ class BlockProblem(Problem):
             columns = self._columns_of(1)
         return columns
 
+    @property
+    def most_sampled(self) -> float:
+        """The largest number of rows that `sample` returns: this process must hold them."""
+        return max(_SAMPLED / self.row_size, 1.0)
+
+    def sample(self, count: int) -> Problem:
+        """The problem on about `count` rows, brought to this process."""
+        rows = self.blocks.run(RowsPass(self.n, int(min(count, self.most_sampled))))
+        if self.sparse:
+            from scipy.sparse import vstack  # imported when used: it is heavy
+
+            X = vstack(rows.X, format="csr")
+        else:
+            X = np.concatenate(rows.X)
+        return Problem(
+            X,
+            np.concatenate(rows.y),
+            np.concatenate(rows.weights) if rows.weights else None,
+            loss=self.loss,
+            divergence=self.divergence,
+            rho=self.rho,
+            l2=self.l2,
+            intercept=self.intercept,
+            m=self.m,
+            n_jobs=self.n_jobs,
+            measured=self.columns,
+        )
+
     def moments(self, rows: Any, mean: Array | None) -> Moments:
         """Moments of every `rows`-th row."""
         return self.blocks.run(MomentsPass(rows, mean))
@@ -149,35 +182,52 @@ class BlockProblem(Problem):
         """The model itself, which represents its scores."""
         return np.ascontiguousarray(theta)
 
+    @cached_property
+    def sampled(self) -> Problem | None:
+        """The rows on which worst cases are predicted before those of the blocks are known."""
+        count = min(_PREDICTED_ROWS, self.n // 4, int(self.most_sampled) // 16)
+        return self.sample(count) if count > 0 else None
+
+    def _sample_of_losses(self, theta: Array) -> Sample | None:
+        part = self.sampled
+        if part is None:
+            return None
+        z = part.losses_at(part.scores(theta))[0]
+        return (z, part.weights) if np.isfinite(z).all() else None
+
     def evaluate_or_none(
         self, scores: Array, plain: bool = False, epsilon: float = 0.0
     ) -> BlockEvaluation | None:
         """Robust loss and its gradient at the model `scores`; None if a loss is not finite.
 
-        The gradient is computed with the sweep that is expected to be the last, as it was at the
-        model before.
+        The first round computes the losses and the first sweep of a search whose start is
+        predicted; usually one more round writes the weights and computes the gradient.
         """
         if epsilon > 0.0:
             raise NotImplementedError("The robust loss of blocks cannot be smoothed.")
         theta = scores.copy()
         if plain or self.plain:
             return self._mean(theta)
-        search, gradient = self.robust_search, None
-        look = self.blocks.run(LookPass(theta, search.stride))
+        search, gradient, run = self.robust_search, None, self.blocks.run
+        sample = self._sample_of_losses(theta)
+        predicted = None if sample is None else search.forecast(sample)
+        state = b"" if predicted is None else predicted.state
+        look = run(LookPass(At(theta, search.divergence, state)))
+        forecast = None if predicted is None else (predicted, look.sweep)
 
         def sweep(state: bytes, k: int) -> Array:
             nonlocal gradient
-            expected = k + 1 >= search.sweeps
-            sums = self.blocks.run(SweepPass(At(theta, search.divergence, state), expected))
+            last = search.expects_weights(state, k)
+            sums = run(SweepPass(At(theta, search.divergence, state), last))
             gradient = sums.gradient
             return sums.sweep
 
-        found = search.maximise(look.survey, sweep)
+        found = search.maximise(look.survey, sweep, sample, forecast)
         if found is None:
             return None
         at = At(theta, search.divergence, found.state)
         if gradient is None:
-            gradient = self.blocks.run(GradientPass(at))[0]
+            gradient = run(GradientPass(at))[0]
         return _evaluation(at, found.worst, gradient, look)
 
     def _mean(self, theta: Array) -> BlockEvaluation | None:

@@ -16,7 +16,7 @@ from drolearn._blocks import Pass
 from drolearn._inner.block_search import Survey, joined, survey_of, sweep_of
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.columns import Columns, Moments
-from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.problem import Evaluation, Problem, subsample_between
 from drolearn._solvers.zero_model import (
     dual_hessian,
     dual_weights,
@@ -28,7 +28,7 @@ from drolearn.divergence import Divergence
 
 __all__ = [
     "At", "BaselinePass", "DualPass", "GradientPass", "HessianPass", "Look", "LookPass", "Mean",
-    "MeanPass", "MomentsPass", "RowBlock", "SecondOrderPass", "SweepPass", "ZeroDualPass",
+    "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "SweepPass", "ZeroDualPass",
     "ZeroNewtonPass",
 ]  # fmt: skip
 
@@ -109,26 +109,30 @@ class At(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The losses at a model."""
+    """The losses at a model, and the sums of a sweep over them if it was asked for."""
 
     survey: Survey
     largest_slope: float
+    sweep: Array | None = None
 
 
 @dataclass(frozen=True)
 class LookPass(Pass[RowBlock, Look]):
-    """Compute losses at θ; their range and a sample."""
+    """Compute losses at θ; their range, and one sweep unless the state is empty."""
 
-    theta: Array
-    stride: int
+    at: At
 
     def of(self, block: RowBlock) -> Look:
-        block.look(self.theta)
-        return Look(survey_of(block, self.stride), float(abs(block.slopes).max()))
+        block.look(self.at.theta)
+        state = self.at.state
+        sweep = block.sweep(self.at.divergence, state) if state else None
+        return Look(survey_of(block, 0), float(abs(block.slopes).max()), sweep)
 
     def add(self, first: Look, second: Look) -> Look:
-        largest = max(first.largest_slope, second.largest_slope)
-        return Look(first.survey + second.survey, largest)
+        largest, sweep = max(first.largest_slope, second.largest_slope), None
+        if first.sweep is not None and second.sweep is not None:
+            sweep = joined(self.at.divergence, self.at.state, first.sweep, second.sweep)
+        return Look(first.survey + second.survey, largest, sweep)
 
 
 class Sums(NamedTuple):
@@ -181,13 +185,14 @@ class MeanPass(Pass[RowBlock, Mean]):
     theta: Array
 
     def of(self, block: RowBlock) -> Mean:
-        look = LookPass(self.theta, 0).of(block)
+        look = LookPass(At(self.theta, block.problem.divergence, b"")).of(block)
         total = float(block.z.sum() if block.b is None else block.b @ block.z)
         b = np.ones(block.z.size) if block.b is None else block.b
         return Mean(look, total, block.problem.data_gradient(block.slopes, b))
 
     def add(self, first: Mean, second: Mean) -> Mean:
-        look = LookPass(self.theta, 0).add(first.look, second.look)
+        largest = max(first.look.largest_slope, second.look.largest_slope)
+        look = Look(first.look.survey + second.look.survey, largest)
         return Mean(look, first.total + second.total, first.gradient + second.gradient)
 
 
@@ -200,6 +205,33 @@ class GradientPass(_Sum):
     def of(self, block: RowBlock) -> tuple[Array]:
         p = block.weigh(self.at)
         return (block.problem.data_gradient(block.slopes, p),)
+
+
+class Rows(NamedTuple):
+    """Parts of some rows, in order."""
+
+    X: list[Any]
+    y: list[Array]
+    weights: list[Array]
+
+
+@dataclass(frozen=True)
+class RowsPass(Pass[RowBlock, Rows]):
+    """The rows of `subsample(n, count)`."""
+
+    n: int
+    count: int
+
+    def of(self, block: RowBlock) -> Rows | None:
+        problem, first = block.problem, block.first
+        chosen = subsample_between(self.n, self.count, first, first + problem.n) - first
+        if not chosen.size:
+            return None
+        weights = [] if block.b is None else [block.b[chosen]]
+        return Rows([problem.X[chosen]], [problem.y[chosen]], weights)
+
+    def add(self, first: Rows, second: Rows) -> Rows:
+        return Rows(first.X + second.X, first.y + second.y, first.weights + second.weights)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
 
-__all__ = ["Evaluation", "Problem", "subsample"]
+__all__ = ["Evaluation", "Problem", "subsample", "subsample_between"]
 
 Array = NDArray[np.float64]
 _MEAN = as_divergence("chi2")  # with radius 0
@@ -177,6 +177,15 @@ class Problem:
             measured=self.columns,
             reference=reference,
         )
+
+    @property
+    def most_sampled(self) -> float:
+        """The largest number of rows that `sample` returns."""
+        return math.inf
+
+    def sample(self, count: int) -> Problem:
+        """The problem on about `count` rows, at random but always the same."""
+        return self.subset(subsample(self.n, count))
 
     # -- scaled coordinates ------------------------------------------------------------
 
@@ -556,3 +565,11 @@ def subsample(n: int, count: int) -> NDArray[np.int64]:
     chosen = np.zeros(n, dtype=bool)
     chosen[np.random.default_rng(0).integers(0, n, count)] = True
     return np.flatnonzero(chosen)
+
+
+def subsample_between(n: int, count: int, first: int, stop: int) -> NDArray[np.int64]:
+    """The rows of `subsample(n, count)` from `first` to before `stop`."""
+    if n <= 2 * count:
+        return np.arange(first, stop)
+    drawn = np.random.default_rng(0).integers(0, n, count)
+    return np.unique(drawn[(first <= drawn) & (drawn < stop)])

@@ -10,11 +10,11 @@ from drolearn._solvers.certificate import Point
 from drolearn._solvers.directions import ROBUST, Memory, can_newton, newton_cost, point_at, point_of
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.iterations import Iterates, Run, near_baseline
-from drolearn._solvers.problem import Problem, subsample
+from drolearn._solvers.problem import Problem
 
 __all__ = ["WarmStart", "warm_start"]
 
-# The problem is solved on n/16 and n/4 rows, if n/16 is at least this many rows, and this many for
+# The problem is solved on n/16 and n/4 rows, with n at most `most_sampled`, if n/16 is at least this many rows, and this many for
 # each column.  The tolerance is _ROUGH · d/rows, about the sampling error of the value.
 _SHARES = (16, 4)
 _LEAST_ROWS = 2000
@@ -43,7 +43,7 @@ def warm_start(problem: Problem, direction: str, may_switch: bool, tol: float) -
     Otherwise Newton's method solves n/16 and n/4 rows, where its steps are cheap.
     """
     least = max(_LEAST_ROWS, _ROWS_PER_COLUMN * (problem.d + 1))
-    if not problem.local or problem.groups is not None or problem.n // _SHARES[0] < least:
+    if problem.groups is not None or _rows(problem, _SHARES[0]) < least:
         return None
     run = _on_subsample(problem, _SHARES[0])
     if run is None:
@@ -65,9 +65,14 @@ def warm_start(problem: Problem, direction: str, may_switch: bool, tol: float) -
     return WarmStart(point, run.direction, run.iterates.memory)
 
 
+def _rows(problem: Problem, share: int) -> int:
+    """n/share rows, or fewer of large data on a cluster."""
+    return int(min(problem.n, problem.most_sampled)) // share
+
+
 def _on_subsample(problem: Problem, share: int) -> Run | None:
-    """The problem on n/share rows; None if they lack weight or a class."""
-    part = problem.subset(subsample(problem.n, problem.n // share))
+    """The problem on a subsample; None if that lacks weight or a class."""
+    part = problem.sample(_rows(problem, share))
     if part.weights is not None and not part.weights.any():
         return None
     if problem.loss.of != "residual" and np.unique(part.y).size < max(problem.m, 2):
@@ -80,11 +85,11 @@ def _newton(problem: Problem, run: Run, tol: float) -> Run | None:
     rough = _ROUGH * (problem.d + 1)
     run.direction = "newton"
     run.iterates.forget()
-    run.iterate(max(tol, rough / (problem.n // _SHARES[0])), _STEPS)
+    run.iterate(max(tol, rough / _rows(problem, _SHARES[0])), _STEPS)
     larger = None if run.near_zero_model else _on_subsample(problem, _SHARES[1])
     if larger is None:
         return None
     larger.direction = "newton"
     larger.iterates = Iterates(point_at(larger.problem, run.point.v, ROBUST))
-    larger.iterate(max(tol, rough / (problem.n // _SHARES[1])), _STEPS)
+    larger.iterate(max(tol, rough / _rows(problem, _SHARES[1])), _STEPS)
     return larger
