@@ -251,7 +251,7 @@ class Search:
             found = self._from_forecast(survey, sweep, *forecast)
         if found is None:
             guess, of_sample = self.guess(sample)
-            found = self._maximise(self._search(survey.row, guess), sweep, 0, of_sample)
+            found = self._maximise(self._search(survey.row, guess), sweep, of_sample)
         if isinstance(found, str):
             raise RuntimeError(not_solved(self.divergence, self.rho, found))
         if sample is not None and sample[0].size:
@@ -270,20 +270,21 @@ class Search:
             return None
         search = _core.Search(self.divergence.core, forecast.state)
         search.advance(sums.reshape(1, 6))
-        if search.done:
-            return None
-        found = self._maximise(search, sweep, 1, forecast.of_sample)
+        found = self._maximise(search, sweep, forecast.of_sample, forecast.state)
         return None if isinstance(found, str) else found
 
     def _maximise(
         self,
         search: _core.Search,
         sweep: Callable[[bytes, int], Array],
-        sweeps: int,
         of_sample: tuple[float, float],
+        state: bytes = b"",
     ) -> BlockWorstCase | str:
-        """Sweep until the search is done; what is wrong if it fails."""
-        state = b""
+        """Sweep until the search is done; what is wrong if it fails.
+
+        `state` is that before the sweep that was made already, if there was one.
+        """
+        sweeps = 1 if state else 0
         while not search.done:
             state = search.state
             search.advance(sweep(state, sweeps).reshape(1, 6))

@@ -30,6 +30,10 @@ from drolearn._solvers.block_rows import (
     RowBlock,
     RowsPass,
     SecondOrderPass,
+    Smooth,
+    SmoothedPass,
+    SmoothPass,
+    SpreadPass,
     SweepPass,
     ZeroDualPass,
     ZeroNewtonPass,
@@ -50,6 +54,8 @@ _MEASURED = 5_000_000
 _SAMPLED = 32_000_000
 # Worst cases are predicted from about this many rows.
 _PREDICTED_ROWS = 8192
+# Steps of the search for λ of a smoothed robust loss.
+_MOST_ROOT_STEPS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,8 @@ class BlockEvaluation(Evaluation):
     gradient: Array
     """∇R without penalty."""
     at: At
-    largest_loss: float
+    row: Array
+    """The survey of the losses, see `Survey`."""
     largest_slope: float
 
 
@@ -201,19 +208,25 @@ class BlockProblem(Problem):
         """Robust loss and its gradient at the model `scores`; None if a loss is not finite.
 
         The first round computes the losses and the first sweep of a search whose start is
-        predicted; usually one more round writes the weights and computes the gradient.
+        predicted; usually one more round writes the weights and computes the gradient.  Where the
+        smoothed loss has other weights, it takes some more rounds.
         """
-        if epsilon > 0.0:
-            raise NotImplementedError("The robust loss of blocks cannot be smoothed.")
         theta = scores.copy()
         if plain or self.plain:
             return self._mean(theta)
+        sharp = self._robust(theta)
+        return sharp if sharp is None or epsilon == 0.0 else self._smoothed(sharp, epsilon)
+
+    def _robust(self, theta: Array) -> BlockEvaluation | None:
+        """The robust loss and its gradient."""
         search, gradient, run = self.robust_search, None, self.blocks.run
         sample = self._sample_of_losses(theta)
         predicted = None if sample is None else search.forecast(sample)
         state = b"" if predicted is None else predicted.state
         look = run(LookPass(At(theta, search.divergence, state)))
-        forecast = None if predicted is None else (predicted, look.sweep)
+        forecast = None
+        if predicted is not None and look.sweep is not None:
+            forecast = predicted, look.sweep
 
         def sweep(state: bytes, k: int) -> Array:
             nonlocal gradient
@@ -228,7 +241,45 @@ class BlockProblem(Problem):
         at = At(theta, search.divergence, found.state)
         if gradient is None:
             gradient = run(GradientPass(at))[0]
-        return _evaluation(at, found.worst, gradient, look)
+        worst = found.worst
+        # D and ρ differ by rounding: to first order, this is the value at D = ρ.  Line searches
+        # close to the optimum need these digits.
+        if 0.0 < worst.alpha < math.inf:
+            value = worst.value + worst.alpha * (worst.rho - worst.achieved)
+            worst = replace(worst, value=value)
+        return _evaluation(at, worst, gradient, look)
+
+    def _smoothed(self, sharp: BlockEvaluation, epsilon: float) -> BlockEvaluation:
+        """R_ε, see `drolearn._inner.smoothing`, from the evaluation of R at the same model.
+
+        Where the ball binds, α ≥ ε and the weights are those of R.  Elsewhere α = ε, and λ solves
+        Σ p = 1 by Newton's method inside a bracket.
+        """
+        worst, divergence, theta = sharp.worst, self.divergence, sharp.scores
+        if worst.alpha >= epsilon:
+            value = worst.value - epsilon * worst.achieved
+            return replace(sharp, worst=replace(worst, value=value), value=value)
+        run, (_, bottom, top, peak, mass) = self.blocks.run, sharp.row
+        # s ≤ 1 for λ = top, and s ≥ 1 for the smallest loss.
+        low, high, lam, before, total = bottom - top, 0.0, 0.0, math.inf, 1.0
+        smooth = Smooth(epsilon, top, lam, mass, mass / max(peak, 1e-300))
+        for _ in range(_MOST_ROOT_STEPS):
+            total, rise = run(SmoothPass(theta, divergence, smooth))
+            low, high = (lam, high) if total >= 1.0 else (low, lam)
+            size = abs(math.log(total))
+            newton = lam + epsilon * math.log(total) * total / rise if rise > 0.0 else math.nan
+            inside = low < newton < high and size <= 0.5 * before
+            following = newton if inside else 0.5 * (low + high)
+            if size <= 1e-15 or high - low <= 4e-16 * abs(lam) or following == lam:
+                break
+            before, lam = size, following
+            smooth = smooth._replace(lam=lam)
+        smooth = smooth._replace(total=total)
+        achieved, first, gradient = run(SmoothedPass(theta, divergence, smooth))
+        value = top + first - epsilon * achieved
+        smoothed = replace(worst, value=value, alpha=epsilon, lam=top + lam)
+        at = At(theta, divergence, b"", smooth)
+        return replace(sharp, worst=smoothed, value=value, at=at, gradient=gradient)
 
     def _mean(self, theta: Array) -> BlockEvaluation | None:
         """The mean loss and its gradient, in one pass."""
@@ -249,9 +300,19 @@ class BlockProblem(Problem):
         """The derivative of R along a change of the model."""
         return float(np.sum(_of_blocks(at).gradient * score_change))
 
+    @property
+    def can_smooth(self) -> bool:
+        """Whether the robust loss can be smoothed."""
+        return self.divergence.strictly_convex
+
+    def spread(self, at: Evaluation, unit: float) -> float:
+        """The standard deviation of the losses, divided by a unit."""
+        total, square = self.blocks.run(SpreadPass(_of_blocks(at).at.theta, unit))
+        return math.sqrt(max(square / self.n - (total / self.n) ** 2, 0.0))
+
     def largest_loss(self, at: Evaluation) -> float:
         """The largest loss of a row with positive weight."""
-        return _of_blocks(at).largest_loss
+        return float(_of_blocks(at).row[2])
 
     def largest_slope(self, at: Evaluation) -> float:
         """The largest derivative of a loss in a score, in absolute value."""
@@ -286,7 +347,14 @@ class BlockProblem(Problem):
     ) -> tuple[Array, Array, Array]:
         """The parts of the Hessian of R, see `Problem.second_order`."""
         where = _of_blocks(at).at
-        return self.blocks.run(SecondOrderPass(where, self.columns, multipliers, self.facts.mass))
+        if where.smooth is not None:
+            multipliers = where.smooth.alpha, where.smooth.top + where.smooth.lam
+        task = SecondOrderPass(where, self.columns, multipliers, self.facts.mass)
+        hessian, sides, m = self.blocks.run(task)
+        if where.smooth is None:
+            return hessian, sides, m
+        # α is given: only λ depends on the losses.
+        return hessian, sides * [1.0, 0.0], m * [[1.0, 0.0], [0.0, 0.0]]
 
     def weighted_hessian(self, at: Evaluation) -> Array:
         """The Hessian of the weighted loss Σ p l without penalty."""
@@ -305,7 +373,7 @@ class BlockProblem(Problem):
 def _evaluation(at: At, worst: WorstCase, gradient: Array, look: Look) -> BlockEvaluation:
     return BlockEvaluation(
         at.theta, _NONE, _NONE, worst, worst.value, _NONE, None,
-        gradient, at, float(look.survey.row[2]), look.largest_slope,
+        gradient, at, look.survey.row, look.largest_slope,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from drolearn import _core
 from drolearn._blocks import Pass
 from drolearn._inner.block_search import Survey, joined, survey_of, sweep_of
 from drolearn._inner.worst_case import WorstCase
@@ -28,8 +29,8 @@ from drolearn.divergence import Divergence
 
 __all__ = [
     "At", "BaselinePass", "DualPass", "GradientPass", "HessianPass", "Look", "LookPass", "Mean",
-    "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "SweepPass", "ZeroDualPass",
-    "ZeroNewtonPass",
+    "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "Smooth",
+    "SmoothPass", "SmoothedPass", "SpreadPass", "SweepPass", "ZeroDualPass", "ZeroNewtonPass",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -49,7 +50,7 @@ class RowBlock:
     def __init__(self, problem: Problem, first: int) -> None:
         self.problem, self.first = problem, first
         self.theta: Array | None = None
-        self.state = b""
+        self.of: Any = None  # what the weights p were computed from
         self.scores = self.z = self.slopes = self.p = np.empty(0)
         self.measured: Columns | None = None
 
@@ -66,7 +67,7 @@ class RowBlock:
     def look(self, theta: Array) -> None:
         """Compute scores, losses and slopes at θ."""
         if self.theta is None or not np.array_equal(self.theta, theta):
-            self.theta, self.state = theta, b""
+            self.theta, self.of = theta, None
             self.scores = self.problem.scores(theta)
             self.z, self.slopes = self.problem.losses_at(self.scores)
 
@@ -74,15 +75,26 @@ class RowBlock:
         """Sweep over the losses once, and keep the weights if the sweep writes them."""
         if self.p.size != self.z.size:
             self.p = np.empty(self.z.size)
-        self.state = state
+        self.of = state, None
         return sweep_of(divergence, state, self, self.p)
 
     def weigh(self, at: At) -> Array:
         """Compute the worst-case weights at θ."""
         self.look(at.theta)
-        if self.state != at.state:
-            self.sweep(at.divergence, at.state)
+        if self.of != at[2:]:
+            if at.smooth is None:
+                self.sweep(at.divergence, at.state)
+            else:
+                base, s, _ = self.smooth(at.divergence, at.smooth)
+                self.p, self.of = base * s, at[2:]
         return self.p
+
+    def smooth(self, divergence: Divergence, smooth: Smooth) -> tuple[Array, Array, Array]:
+        """Compute the base weights, s((z − λ)/α), and its derivative."""
+        base, t = _shares(self, smooth.mass), ((self.z - smooth.top) - smooth.lam) / smooth.alpha
+        s, rise = np.empty(t.size), np.empty(t.size)
+        _core.follow(divergence.core, t, smooth.cap, s, rise)
+        return base, s / smooth.total, rise
 
     def scaled(self, columns: Columns) -> Problem:
         """Return the problem in the scaled coordinates of all rows."""
@@ -100,12 +112,32 @@ class RowBlock:
         return Evaluation(self.scores, self.z, self.slopes, none, 0.0, p, None)
 
 
+class Smooth(NamedTuple):
+    """Weights p = b s((z − λ)/α) / total of the smoothed robust loss, where α is given."""
+
+    alpha: float
+    top: float
+    """The largest loss."""
+    lam: float
+    """λ minus the largest loss."""
+    mass: float
+    """The sum of the weights of all rows."""
+    cap: float
+    """The largest s that is possible."""
+    total: float = 1.0
+
+
 class At(NamedTuple):
-    """A model, and the state of the search before it wrote the worst-case weights there."""
+    """A model, and what its worst-case weights are computed from.
+
+    That is the state of the search before it wrote the weights, or the multipliers if the robust
+    loss is smoothed.
+    """
 
     theta: Array
     divergence: Divergence
     state: bytes
+    smooth: Smooth | None = None
 
 
 class Look(NamedTuple):
@@ -194,6 +226,49 @@ class MeanPass(Pass[RowBlock, Mean]):
         largest = max(first.look.largest_slope, second.look.largest_slope)
         look = Look(first.look.survey + second.look.survey, largest)
         return Mean(look, first.total + second.total, first.gradient + second.gradient)
+
+
+@dataclass(frozen=True)
+class SmoothPass(_Sum):
+    """Σ b s and Σ b ds/dt of smoothed weights."""
+
+    theta: Array
+    divergence: Divergence
+    smooth: Smooth
+
+    def of(self, block: RowBlock) -> tuple[float, float]:
+        block.look(self.theta)
+        base, s, rise = block.smooth(self.divergence, self.smooth)
+        return float(base @ s), float(base @ rise)
+
+
+@dataclass(frozen=True)
+class SmoothedPass(_Sum):
+    """D, Σ p (z − top) and Σ p ∇l of smoothed weights."""
+
+    theta: Array
+    divergence: Divergence
+    smooth: Smooth
+
+    def of(self, block: RowBlock) -> tuple[float, float, Array]:
+        p = block.weigh(At(self.theta, self.divergence, b"", self.smooth))
+        base = _shares(block, self.smooth.mass)
+        first = float(p @ (block.z - self.smooth.top))
+        gradient = block.problem.data_gradient(block.slopes, p)
+        return self.divergence.between(p, base), first, gradient
+
+
+@dataclass(frozen=True)
+class SpreadPass(_Sum):
+    """Σ x and Σ x² of the losses x at θ divided by a unit."""
+
+    theta: Array
+    unit: float
+
+    def of(self, block: RowBlock) -> tuple[float, float]:
+        block.look(self.theta)
+        x = block.z / self.unit
+        return float(x.sum()), float(x @ x)
 
 
 @dataclass(frozen=True)

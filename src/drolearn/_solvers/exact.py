@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from drolearn._inner.smoothing import can_smooth
 from drolearn._solvers.certificate import (
     Point,
     ZeroModel,
@@ -292,18 +291,14 @@ class _Solve(Run):
         if gap <= self.allowed:
             return False
         exhausted = self.iterates.steps >= self.max_iter
-        possible = can_smooth(problem.divergence) and problem.local
-        if not possible or problem.plain or exhausted:
+        if not problem.can_smooth or problem.plain or exhausted:
             if self.ending in _BY_ITSELF and gap > _UNCERTIFIED * self.allowed:
                 self.ending = Ending.UNCERTIFIED
             return False
         self.direction = "newton" if has_hessian(problem) else "lbfgs"
         self.best = self.point
-        losses = self.point.at.losses
-        if problem.groups is not None:
-            losses = problem.groups.means(losses)
         scale = problem.loss_scale(self.point.value)
-        spread = max(scale * float((losses / scale).std()), 1e-3 * scale)  # squares may overflow
+        spread = scale * max(problem.spread(self.point.at, scale), 1e-3)  # squares may overflow
         self.epsilon = _FIRST_SMOOTHING * spread
         return True
 

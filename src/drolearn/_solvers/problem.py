@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from drolearn import _core
 from drolearn._inner.groups import Groups
-from drolearn._inner.smoothing import Bend, smoothed
+from drolearn._inner.smoothing import Bend, can_smooth, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn._solvers.columns import Columns, Moments, Scaling, columns_of
 from drolearn._solvers.gram import over_slabs
@@ -389,6 +389,16 @@ class Problem:
         if self.m > 1:
             of_rows = of_rows.reshape(-1, self.m).sum(axis=1)
         return float(at.worst.weights @ of_rows)
+
+    @property
+    def can_smooth(self) -> bool:
+        """Whether the robust loss can be smoothed."""
+        return can_smooth(self.divergence)
+
+    def spread(self, at: Evaluation, unit: float) -> float:
+        """The standard deviation of the losses of the units of the ball, divided by a unit."""
+        losses = at.losses if self.groups is None else self.groups.means(at.losses)
+        return float((losses / unit).std())
 
     def largest_loss(self, at: Evaluation) -> float:
         """The largest loss of a row with positive weight; not the largest regret."""

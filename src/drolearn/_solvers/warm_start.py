@@ -14,8 +14,9 @@ from drolearn._solvers.problem import Problem
 
 __all__ = ["WarmStart", "warm_start"]
 
-# The problem is solved on n/16 and n/4 rows, with n at most `most_sampled`, if n/16 is at least this many rows, and this many for
-# each column.  The tolerance is _ROUGH · d/rows, about the sampling error of the value.
+# The problem is solved on n/16 and n/4 rows (n at most `most_sampled`), if n/16 is at least this
+# many rows, and this many for each column.  The tolerance is _ROUGH · d/rows, about the sampling
+# error of the value.
 _SHARES = (16, 4)
 _LEAST_ROWS = 2000
 _ROWS_PER_COLUMN = 20

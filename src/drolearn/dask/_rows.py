@@ -38,6 +38,8 @@ class MakeTable:
 
     numbers: bool
     """Whether y must hold numbers, for regression."""
+    checked: bool = False
+    """Whether the numbers are known to be finite."""
 
     def __call__(self, number: int, data: Partition, threads: int) -> Table | None:
         """Check the rows of one partition."""
@@ -53,7 +55,8 @@ class MakeTable:
                 )
         if n == 0:
             return None
-        _refuse_not_finite("X", X.data if sp.issparse(X) else X, where)
+        if not self.checked:
+            _refuse_not_finite("X", X.data if sp.issparse(X) else X, where)
         refuse_masked("y", data.y)
         if self.numbers and y.dtype.kind not in "fiub":
             raise ValueError(
@@ -216,7 +219,7 @@ class MakeRows:
     def __call__(self, number: int, data: Partition, threads: int) -> RowBlock | None:
         """Make the block of one partition."""
         setup = self.setup
-        table = MakeTable(setup.classes is None)(number, data, threads)
+        table = MakeTable(setup.classes is None, checked=True)(number, data, threads)
         if table is None:
             return None
         y, weights = table.y, table.weights
