@@ -45,7 +45,7 @@ test-oldest: $(OLDEST)/.installed  ## tests of core and estimators with the olde
 	$(OLDEST)/bin/python -m pytest $(PYTEST) @tools/oldest-tests.txt
 
 # The tests that try more if DROLEARN_SOAK is set; see tests/soak.py.
-SOAK ?= tests/test_kills.py
+SOAK ?= tests/test_kills.py tests/test_load.py
 
 soak: $(VENV)/.dev  ## kills, loads and random input for an hour or so
 	DROLEARN_SOAK=1 $(BIN)/python -m pytest $(PYTEST) $(SOAK)
