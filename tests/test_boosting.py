@@ -57,7 +57,6 @@ def test_radius_zero_is_the_plain_gradient():
     _, y, score, few = two_laws(200)
     weights = np.linspace(0.5, 2.0, 200)
     gradient, hessian = robust_objective(0.0, groups=few)(y, score, weights)
-    weights = weights / weights.mean()
     np.testing.assert_allclose(gradient, weights * (expit(score) - y), rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(hessian, weights * expit(score) * expit(-score), rtol=1e-6)
     twice = robust_objective(0.3)(np.where(y > 0, 1.0, -1.0), score)
@@ -82,6 +81,25 @@ def test_weights_are_damped(divergence):
     np.testing.assert_array_equal(objective.group_weights_, fresh.group_weights_)
 
 
+def test_a_reference_is_subtracted_in_the_worst_case():
+    _, y, score, few = two_laws(300)
+    z, c = losses(score, y), np.linspace(0.0, 2.0, 300)
+    objective = robust_objective(1.0, groups=few, step=1.0, reference_losses=c)
+    gradient, _ = objective(y, score)
+    means = [(z - c)[few == side].mean() for side in (False, True)]
+    shares = [1 - few.mean(), few.mean()]
+    worst = worst_case(means, 1.0, sample_weight=shares)
+    np.testing.assert_allclose(objective.group_weights_, worst.weights)
+    of_rows = (worst.weights / np.array(shares))[few.astype(int)]
+    np.testing.assert_allclose(gradient, of_rows * (expit(score) - y), rtol=1e-5, atol=1e-7)
+    metric = robust_metric(1.0, groups=few, reference_losses=c)
+    assert metric(y, score)[1] == pytest.approx(worst.value)
+    with pytest.raises(ValueError, match=r"one loss for each of the 300 rows .* Got 9"):
+        robust_objective(1.0, reference_losses=c[:9])(y, score)
+    with pytest.raises(ValueError, match="finite"):
+        robust_objective(1.0, reference_losses=[np.nan])
+
+
 def test_rounding_errors_do_not_choose_a_group():
     y, months = np.arange(1000) % 2.0, np.arange(1000) * 13 // 1000
     objective = robust_objective(1000.0, groups=months, step=1.0)
@@ -92,7 +110,8 @@ def test_rounding_errors_do_not_choose_a_group():
 def test_metric_is_the_robust_loss():
     _, y, score, few = two_laws(300)
     found = robust_metric(0.4, "kl")(y, score)
-    assert found == ("robust_loss", worst_case(losses(score, y), 0.4, "kl").value, False)
+    value = worst_case(losses(score, y), 0.4, "kl").value
+    assert found == ("robust_loss", pytest.approx(value), False)
     weights = np.arange(300.0)
     means = [
         np.average(losses(score, y)[few == side], weights=weights[few == side])
@@ -159,8 +178,10 @@ def test_estimators_of_lightgbm():
     )
     model.fit(X, y, sample_weight=weights)
     data = lightgbm.Dataset(X, y, weight=weights)
-    settings = {"verbose": -1, "num_threads": 1, "seed": 0, "objective": copy.copy(objective)}
+    again = copy.copy(objective)
+    settings = {"verbose": -1, "num_threads": 1, "seed": 0, "objective": again}
     other = lightgbm.train(settings, data, 20)
+    np.testing.assert_array_equal(again.group_weights_, objective.group_weights_)
     np.testing.assert_allclose(model.predict(X), other.predict(X), rtol=1e-4, atol=1e-6)
 
 

@@ -26,6 +26,8 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.scoreboard.tasks import Data
 from drolearn import (
     CVaR,
+    RobustBoostingClassifier,
+    RobustBoostingRegressor,
     RobustClassifier,
     RobustRegressor,
     log_losses,
@@ -34,7 +36,7 @@ from drolearn import (
 )
 from drolearn._estimators.baselines import Temperature, inverse_frequencies
 
-__all__ = ["BASELINES", "Fit", "fit_all", "names"]
+__all__ = ["BASELINES", "Fit", "fit_all", "fit_trees", "names"]
 
 #: Models without a ball, with which the others are compared.
 BASELINES = ("plain", "tuned", "temperature", "weights", "Huber")
@@ -126,6 +128,39 @@ def fit_all(data: Data, train: np.ndarray, test: np.ndarray) -> dict[str, Fit]:
         coef = getattr(getattr(model, "model", model), "coef_", np.nan)
         norm = float(np.linalg.norm(coef)) * float(getattr(model, "factor", 1.0))
         fits[name] = Fit(*_measured(model, rows, y_test, data.classification), norm, seconds)
+    return fits
+
+
+def fit_trees(data: Data, train: np.ndarray, test: np.ndarray) -> dict[str, Fit]:
+    """Fit boosted trees of LightGBM to the training rows, plain, reweighted and robust."""
+    from lightgbm import LGBMClassifier, LGBMRegressor
+
+    X, y, groups = data.X[train], data.y[train], data.domains[train]
+    make, robust = (
+        (LGBMClassifier, RobustBoostingClassifier)
+        if data.classification
+        else (LGBMRegressor, RobustBoostingRegressor)
+    )
+    trees = make(n_jobs=1, random_state=0, verbose=-1)
+    began = time.process_time()
+    c = reference_losses(trees, X, y, loss="logistic" if data.classification else "squared")
+    reference_seconds = time.process_time() - began
+    grouped, regret = {"groups": groups}, {"groups": groups, "reference_losses": c}
+    fits = {}
+    for name, model, more in (
+        ("plain", trees, {}),
+        ("weights", trees, {"sample_weight": inverse_frequencies(groups)}),
+        ("groups 1", robust(trees, 1.0), grouped),
+        ("groups, all", robust(trees, _INFINITE), grouped),
+        ("groups 1, regret", robust(trees, 1.0), regret),
+        ("groups, all, regret", robust(trees, _INFINITE), regret),
+    ):
+        began = time.process_time()
+        model.fit(X, y, **more)
+        seconds = time.process_time() - began
+        seconds += reference_seconds if "reference_losses" in more else 0.0
+        measured = _measured(model, data.X[test], data.y[test], data.classification)
+        fits[name] = Fit(*measured, np.nan, seconds)
     return fits
 
 

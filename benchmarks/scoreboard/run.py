@@ -1,6 +1,7 @@
 """Fit all models to all tasks; rows are in results/scoreboard, one file for each data set.
 
 python -m benchmarks.scoreboard.run                      # all that is missing; takes hours
+python -m benchmarks.scoreboard.run --trees              # boosted trees; takes half an hour
 python -m benchmarks.scoreboard.run --only compas        # some data sets
 python -m benchmarks.scoreboard.run --forget compas      # run them again
 python -m benchmarks.scoreboard.run --report             # only write the page
@@ -20,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import DOCS, RESULTS, describe
 from benchmarks.scoreboard.figure import draw
-from benchmarks.scoreboard.models import BASELINES, Fit, fit_all
+from benchmarks.scoreboard.models import BASELINES, Fit, fit_all, fit_trees
 from benchmarks.scoreboard.page import page
 from benchmarks.scoreboard.tasks import DATA, Task, tasks
 from drolearn._storage import replacing
@@ -30,22 +31,21 @@ _RESAMPLES = 1000
 _WORST = 0.1  # the share of test rows with the largest losses
 
 
-def _file(name: str) -> Path:
-    return _FOLDER / f"{name}.json"
+def _file(name: str, trees: bool) -> Path:
+    return _FOLDER / ("trees" if trees else "") / f"{name}.json"
 
 
-def stored(name: str) -> list[dict[str, Any]]:
+def stored(name: str, trees: bool = False) -> list[dict[str, Any]]:
     """Return the rows of a data set that were measured."""
-    return (
-        json.loads(_file(name).read_text(encoding="utf-8"))["rows"] if _file(name).exists() else []
-    )
+    file = _file(name, trees)
+    return json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
 
 
-def run_task(task: Task) -> list[dict[str, Any]]:
+def run_task(task: Task, trees: bool) -> list[dict[str, Any]]:
     """Fit all models to one task; return one row for each."""
     data, train, test = task.rows()
     with threadpool_limits(1):
-        fits = fit_all(data, train, test)
+        fits = (fit_trees if trees else fit_all)(data, train, test)
     domains = data.domains[test]
     # Random splits have intervals over splits; where there is one split, its rows are resampled.
     resampled = task.question in ("unseen", "time")
@@ -108,25 +108,25 @@ def _intervals(task: Task, fits: dict[str, Fit]) -> dict[str, dict[str, list[flo
     }
 
 
-def measure(only: list[str], minutes: float) -> None:
+def measure(only: list[str], minutes: float, trees: bool) -> None:
     """Run the tasks that are missing, and save after each."""
-    _FOLDER.mkdir(exist_ok=True)
     began = time.monotonic()
     for name in only or DATA:
-        rows = stored(name)
+        rows, file = stored(name, trees), _file(name, trees)
+        file.parent.mkdir(exist_ok=True)
         done = {(row["question"], row["split"]) for row in rows}
         for task in tasks(name):
             if (task.question, task.split) in done:
                 continue
             if time.monotonic() - began > 60.0 * minutes:
                 return
-            new = run_task(task)
+            new = run_task(task, trees)
             rows += [{key: _short(value) for key, value in row.items()} for row in new]
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
             machine = json.dumps(describe())
             text = f'{{"machine": {machine},\n"rows": [\n{lines}\n]}}\n'
-            with replacing(_file(name)) as file:
-                file.write(text.encode())
+            with replacing(file) as part:
+                part.write(text.encode())
             seconds = sum(row["seconds"] for row in new)
             print(f"{name:26s} {task.question:8s} {task.split:20s} {seconds:6.1f} s", flush=True)
 
@@ -144,12 +144,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--forget", nargs="*", default=[])
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop after this time")
+    parser.add_argument("--trees", action="store_true", help="boosted trees, not linear models")
     parser.add_argument("--report", action="store_true")
     arguments = parser.parse_args()
     for name in arguments.forget:
-        _file(name).unlink(missing_ok=True)
+        _file(name, arguments.trees).unlink(missing_ok=True)
     if not arguments.report:
-        measure(arguments.only, arguments.minutes)
+        measure(arguments.only, arguments.minutes, arguments.trees)
     data = {name: rows for name in DATA if (rows := stored(name))}
     if data:
         (DOCS / "scoreboard.md").write_text(page(data), encoding="utf-8")

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from drolearn._estimators.agreement import DomainAgreement, domain_agreement
     from drolearn._estimators.base import ZeroModelWarning
+    from drolearn._estimators.boosting_classifier import RobustBoostingClassifier
+    from drolearn._estimators.boosting_regressor import RobustBoostingRegressor
     from drolearn._estimators.classification import RobustClassifier
     from drolearn._estimators.classifier_cv import RobustClassifierCV
     from drolearn._estimators.ensemble_classifier import RobustEnsembleClassifier
@@ -79,6 +81,8 @@ __all__ = [
     "Newton",
     "Radii",
     "ReverseKL",
+    "RobustBoostingClassifier",
+    "RobustBoostingRegressor",
     "RobustClassifier",
     "RobustClassifierCV",
     "RobustEnsembleClassifier",
@@ -120,6 +124,8 @@ _LATER = {
     "DomainAgreement": "_estimators.agreement",
     "domain_agreement": "_estimators.agreement",
     "ZeroModelWarning": "_estimators.base",
+    "RobustBoostingClassifier": "_estimators.boosting_classifier",
+    "RobustBoostingRegressor": "_estimators.boosting_regressor",
     "RobustClassifier": "_estimators.classification",
     "RobustClassifierCV": "_estimators.classifier_cv",
     "RobustEnsembleClassifier": "_estimators.ensemble_classifier",

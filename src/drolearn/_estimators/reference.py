@@ -23,7 +23,7 @@ from drolearn._solvers.inputs import as_labels
 from drolearn._validation import as_weights, did_you_mean
 from drolearn.loss import Loss, as_loss
 
-__all__ = ["reference_losses"]
+__all__ = ["losses_of_new_rows", "reference_losses"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -129,6 +129,33 @@ def reference_losses(
     return losses
 
 
+def losses_of_new_rows(
+    estimator: Any,
+    X: Any,
+    y: Array,
+    X_new: Any,
+    y_new: Array,
+    *,
+    loss: Loss,
+    sample_weight: Array | None = None,
+) -> Array:
+    """Fit a reference to all training rows, and return its losses of new rows.
+
+    Labels are numbers, or 0 and 1.
+    """
+    weights = sample_weight
+    if isinstance(estimator, str):
+        estimator, X, X_new = _boosted_trees(loss), _dense(X), _dense(X_new)
+        weights = None if weights is None else weights / weights.mean()
+    _check(estimator, loss)
+    model: Any = clone(estimator)
+    arguments = {} if weights is None else weights_argument("A reference", model, weights)
+    targets = y_new if loss.of == "residual" else np.where(y_new > 0.0, 1.0, -1.0)
+    with threadpool_limits(1, user_api="openmp"):
+        model.fit(X, y, **arguments)
+        return _losses_of(model, X_new, targets, loss, np.unique(y), y.size)
+
+
 def _boosted_trees(loss: Loss) -> Any:
     """What "auto" stands for."""
     if loss.of == "residual":
@@ -185,22 +212,26 @@ def _losses_of_fold(
 ) -> Array:
     """Fit to the training rows, and return the losses of the test rows."""
     arguments = {} if weights is None else weights_argument("A reference", model, weights[train])
-    y = targets[test]
     with threadpool_limits(1, user_api="openmp"):
         model.fit(_safe_indexing(X, train), labels[train], **arguments)
         rows = _safe_indexing(X, test)
-        if loss.of == "residual":
-            scores = model.predict(rows)
-        elif hasattr(model, "predict_proba"):
-            p = np.maximum(
-                aligned_probabilities(model, rows, np.unique(labels)), 1.0 / (train.size + 1.0)
-            )
-            if loss.kind in ("logistic", "multinomial"):
-                of_label = (y > 0.0) if loss.of == "margin" else y
-                return -np.log(p[np.arange(y.size), of_label.astype(np.int64)])
-            scores = _best_scores(loss, p[:, 1] / p.sum(axis=1))
-        else:
-            scores = model.decision_function(rows)
+        return _losses_of(model, rows, targets[test], loss, np.unique(labels), train.size)
+
+
+def _losses_of(
+    model: Any, rows: Any, y: Array, loss: Loss, classes: NDArray[Any], training_rows: int
+) -> Array:
+    """The losses of rows that a fitted model has not seen."""
+    if loss.of == "residual":
+        scores = model.predict(rows)
+    elif hasattr(model, "predict_proba"):
+        p = np.maximum(aligned_probabilities(model, rows, classes), 1.0 / (training_rows + 1.0))
+        if loss.kind in ("logistic", "multinomial"):
+            of_label = (y > 0.0) if loss.of == "margin" else y
+            return -np.log(p[np.arange(y.size), of_label.astype(np.int64)])
+        scores = _best_scores(loss, p[:, 1] / p.sum(axis=1))
+    else:
+        scores = model.decision_function(rows)
     return loss.of_scores(np.ascontiguousarray(scores, dtype=np.float64).ravel(), y)[0]
 
 

@@ -32,11 +32,25 @@ class RobustMetric:
         self._ball = ball
         self.__name__ = "robust_loss"
 
+    def __deepcopy__(self, memo: object) -> RobustMetric:
+        """Return the metric itself: LightGBM copies its parameters, and would copy all rows."""
+        return self
+
+    def release(self) -> None:
+        """Forget the groups of the rows, which a fitted model does not need.
+
+        Examples
+        --------
+        >>> from drolearn.boosting import robust_metric
+        >>> robust_metric(rho=1.0, groups=["a", "b"]).release()
+        """
+        self._ball = self._ball.without_rows()
+
     def __call__(self, first: Any, second: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Compute the robust loss, from (scores, data set) or (labels, scores, weights)."""
         rows = rows_of(first, second, sample_weight, self._ball.loss)
         z = self._ball.loss.of_scores(rows.scores, rows.y)[0]
-        value = self._ball.robust_loss(z, rows)
+        value = self._ball.robust_loss(self._ball.regrets(z), rows)
         if type(second).__module__.startswith("xgboost"):
             return self.__name__, value
         return self.__name__, value, False  # smaller is better
@@ -48,6 +62,7 @@ def robust_metric(
     *,
     groups: ArrayLike | None = None,
     loss: str | Loss = "logistic",
+    reference_losses: ArrayLike | None = None,
 ) -> RobustMetric:
     """Make a metric for LightGBM or XGBoost: the robust loss of validation rows.
 
@@ -61,6 +76,8 @@ def robust_metric(
         Group of each validation row.
     loss : str or Loss, default="logistic"
         The loss of the objective.
+    reference_losses : array-like of shape (n,), default=None
+        Losses of a reference model on the validation rows, which are subtracted.
 
     Returns
     -------
@@ -80,4 +97,4 @@ def robust_metric(
     >>> name, round(value, 3)
     ('robust_loss', 0.693)
     """
-    return RobustMetric(Ball(rho, divergence, groups, loss))
+    return RobustMetric(Ball(rho, divergence, groups, loss, reference_losses))

@@ -51,7 +51,7 @@ class RobustObjective:
         self._started = False
         self._groups: Groups | None = None
         self._means: Any = None
-        self._shares = np.empty(0)
+        self._shares, self._total = np.empty(0), 0.0
         self.groups_ = ball.names
         self.group_weights_: Array | None = None
 
@@ -69,15 +69,36 @@ class RobustObjective:
                 f"{scores.size} rows instead: make a new one for each fit."
             )
         z, slopes = loss.of_scores(scores, y)
-        weights = self._damped(z)
+        weights = self._damped(self._ball.regrets(z))
         # Both libraries compute in single precision, and would convert.
         gradient, hessian = np.empty((2, y.size), dtype=np.float32)
         np.multiply(weights, slopes, out=gradient, casting="same_kind")
         np.multiply(weights, loss.bends(scores, y), out=hessian, casting="same_kind")
         return gradient, hessian
 
+    def __deepcopy__(self, memo: object) -> RobustObjective:
+        """Return the objective itself: LightGBM copies its parameters, and would copy all rows."""
+        return self
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether labels are classes, 0 and 1."""
+        return self._ball.loss.of == "margin"
+
+    def release(self) -> None:
+        """Forget the rows and their groups, which a fitted model does not need.
+
+        Examples
+        --------
+        >>> from drolearn.boosting import robust_objective
+        >>> robust_objective(rho=1.0, groups=["a", "b"]).release()
+        """
+        self._ball, self._rows, self._started = self._ball.without_rows(), None, False
+        self._groups = self._means = None
+
     def _start(self, rows: Rows) -> None:
         self._started, self._rows = True, rows
+        self._total = float(rows.y.size if rows.weights is None else rows.weights.sum())
         self._groups = self._ball.groups(rows)
         if self._groups is not None:
             self._means, self._shares = GroupMeans(self._groups), self._groups.shares
@@ -87,7 +108,11 @@ class RobustObjective:
             self._shares = rows.weights / rows.weights.sum()
 
     def _damped(self, z: Array) -> Array:
-        """Move the shares towards the worst case, and return weights of rows with mean one."""
+        """Move the shares towards the worst case, and return weights of rows.
+
+        Their sum is that of the sample weights, so that settings such as the least weight of a leaf
+        mean the same as in a plain fit.
+        """
         groups = self._groups
         if groups is None:
             worst = self._ball.worst(z, self._rows.weights)
@@ -95,9 +120,9 @@ class RobustObjective:
             worst = self._ball.worst(self._means(z), groups.shares)
         self._shares = self._shares + self._step * (worst - self._shares)
         if groups is None:
-            return self._shares * z.size
+            return self._shares * self._total
         self.group_weights_ = self._shares
-        return groups.rows(self._shares * z.size)
+        return groups.rows(self._shares * self._total)
 
 
 def robust_objective(
@@ -107,11 +132,13 @@ def robust_objective(
     groups: ArrayLike | None = None,
     loss: str | Loss = "logistic",
     step: float = 0.1,
+    reference_losses: ArrayLike | None = None,
 ) -> RobustObjective:
     """Make an objective for LightGBM or XGBoost: the loss on the worst reweighting of the rows.
 
     In each round, the weights of the rows, or of the groups, move by a part of the way towards
-    their worst case.  Gradients and Hessians are multiplied by these weights times N.
+    their worst case.  Gradients and Hessians are multiplied by these weights, scaled to the sum of
+    the sample weights: at ρ = 0 they are those of plain boosting.
 
     Parameters
     ----------
@@ -127,6 +154,9 @@ def robust_objective(
     step : float, default=0.1
         The part of the way to the worst case, above 0 and at most 1.  With 1, weights jump between
         groups, and late rounds lose what earlier ones learned.
+    reference_losses : array-like of shape (n,), default=None
+        Losses of a reference model on the training rows, from :func:`drolearn.reference_losses`.
+        They are subtracted: the worst case is that of the regret.
 
     Returns
     -------
@@ -153,4 +183,4 @@ def robust_objective(
         raise ValueError(
             f"The 'step' parameter must be a number above 0 and at most 1. Got {step!r} instead."
         )
-    return RobustObjective(Ball(rho, divergence, groups, loss), float(step))
+    return RobustObjective(Ball(rho, divergence, groups, loss, reference_losses), float(step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ class Ball:
         divergence: str | Divergence,
         groups: ArrayLike | None,
         loss: str | Loss,
+        reference_losses: ArrayLike | None = None,
     ) -> None:
         self.divergence, self.loss = as_divergence(divergence), as_loss(loss)
         radius = radius_for(self.divergence, rho)
@@ -51,6 +53,27 @@ class Ball:
         self.membership: NDArray[Any] | None = None
         if groups is not None:
             self.names, self.membership = as_groups(groups, len(np.asarray(groups)))
+        self.reference: Array | None = None
+        if reference_losses is not None:
+            self.reference = as_vector("reference_losses", reference_losses)
+            refuse_not_finite("reference_losses", self.reference)
+
+    def without_rows(self) -> Ball:
+        """The ball without what belongs to single rows."""
+        ball = copy(self)
+        ball.membership = ball.reference = None
+        return ball
+
+    def regrets(self, z: Array) -> Array:
+        """The losses, minus those of the reference if there is one."""
+        if self.reference is None:
+            return z
+        if self.reference.size != z.size:
+            raise ValueError(
+                f"The 'reference_losses' parameter must have one loss for each of the {z.size} "
+                f"rows of the data set. Got {self.reference.size} instead."
+            )
+        return z - self.reference
 
     def groups(self, rows: Rows) -> Groups | None:
         """The groups of these rows."""
