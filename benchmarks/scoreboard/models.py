@@ -146,15 +146,16 @@ def fit_trees(data: Data, train: np.ndarray, test: np.ndarray) -> dict[str, Fit]
     c = reference_losses(trees, X, y, loss="logistic" if data.classification else "squared")
     reference_seconds = time.process_time() - began
     grouped, regret = {"groups": groups}, {"groups": groups, "reference_losses": c}
+    models: dict[str, Any] = {
+        "plain": (trees, {}),
+        "weights": (trees, {"sample_weight": inverse_frequencies(groups)}),
+        "groups 1": (robust(trees, 1.0), grouped),
+        "groups, all": (robust(trees, _INFINITE), grouped),
+        "groups 1, regret": (robust(trees, 1.0), regret),
+        "groups, all, regret": (robust(trees, _INFINITE), regret),
+    }
     fits = {}
-    for name, model, more in (
-        ("plain", trees, {}),
-        ("weights", trees, {"sample_weight": inverse_frequencies(groups)}),
-        ("groups 1", robust(trees, 1.0), grouped),
-        ("groups, all", robust(trees, _INFINITE), grouped),
-        ("groups 1, regret", robust(trees, 1.0), regret),
-        ("groups, all, regret", robust(trees, _INFINITE), regret),
-    ):
+    for name, (model, more) in models.items():
         began = time.process_time()
         model.fit(X, y, **more)
         seconds = time.process_time() - began
