@@ -31,7 +31,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-oldest soak coverage lint format stubs sanitize wheel docs bench paper clean
+.PHONY: demo test test-oldest soak coverage lint format stubs sanitize wheel docs bench bench-compare paper clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.demo  ## a shift, worst cases and the paper's methods on real data: tables and demo.png
@@ -83,6 +83,10 @@ docs: $(VENV)/.dev  ## the documentation site in build/site, with its gallery; w
 
 bench: $(VENV)/.dev  ## measure speed; rewrites benchmarks/results and docs/benchmarks.md
 	$(BIN)/python -m benchmarks
+
+bench-compare: $(VENV)/.dev  ## time two commits, BEFORE and AFTER (HEAD), side by side
+	@cxx=$$($(BIN)/python tools/compiler.py) && CXX="$$cxx" \
+	$(BIN)/python -m benchmarks.compare $(or $(BEFORE),HEAD~1) $(or $(AFTER),HEAD) $(COMPARE)
 
 paper: $(VENV)/.dev  ## the paper's tables and figures (about an hour); resumes after a stop
 	$(BIN)/drolearn reproduce all --out results/paper --page docs/paper.md

@@ -27,6 +27,7 @@ from drolearn import (
     JensenShannon,
     ReverseKL,
     TotalVariation,
+    Triangular,
 )
 from drolearn.divergence import as_divergence
 
@@ -91,6 +92,7 @@ BALLS = [
     ReverseKL(),
     Hellinger(),
     JensenShannon(),
+    Triangular(),
     TotalVariation(),
     CressieRead(-1.0),
     CressieRead(0.3),

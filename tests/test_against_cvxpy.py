@@ -22,6 +22,7 @@ from drolearn import (
     ReverseKL,
     RobustClassifier,
     TotalVariation,
+    Triangular,
     solve,
 )
 from drolearn.loss import as_loss
@@ -35,9 +36,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Solution may be inaccurate:UserW
 # -- the inner problem ---------------------------------------------------------------------------
 
 DIVERGENCES = [
-    ChiSquare(), KL(), ReverseKL(), Hellinger(), JensenShannon(), TotalVariation(), CVaR(0.2),
-    CressieRead(-1.0), CressieRead(0.5), CressieRead(0.7), CressieRead(1.5), CressieRead(3.0),
-    CressieRead(6.0), CressieRead(8.0), CressieRead(12.0), CUSTOM_BENT,
+    ChiSquare(), KL(), ReverseKL(), Hellinger(), JensenShannon(), Triangular(), TotalVariation(),
+    CVaR(0.2), CressieRead(-1.0), CressieRead(0.5), CressieRead(0.7), CressieRead(1.5),
+    CressieRead(3.0), CressieRead(6.0), CressieRead(8.0), CressieRead(12.0), CUSTOM_BENT,
 ]  # fmt: skip
 
 
@@ -56,6 +57,9 @@ def divergence_in_cvxpy(divergence: Divergence, p, b):
         case JensenShannon():
             middle = 0.5 * (p + b)
             return 0.5 * cp.sum(cp.rel_entr(p, middle)) + 0.5 * cp.sum(cp.rel_entr(b, middle)), []
+        case Triangular():
+            terms = [cp.quad_over_lin(p[i] - b[i], p[i] + b[i]) for i in range(p.size)]
+            return sum(terms), []
         case TotalVariation():
             return 0.5 * cp.norm1(p - b), []
         case CressieRead(k=k):

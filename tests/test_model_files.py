@@ -17,7 +17,6 @@ from sklearn.model_selection import GroupKFold, KFold
 
 from drolearn import (
     GSSG,
-    KL,
     SGD,
     Constant,
     CressieRead,
@@ -36,15 +35,14 @@ from drolearn import (
     save,
 )
 from drolearn._files import attributes
+from drolearn.divergence import CLASSES, NAMES
 from tests.examples import CUSTOM_KL, disk_full, softplus, softplus_slope
 from tests.fixtures import make_models
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 divergences = st.one_of(
-    st.sampled_from(
-        ["chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon", "total-variation", "cvar", KL()]
-    ),
+    st.sampled_from([*NAMES, *(cls() for cls in CLASSES)]),
     st.builds(CressieRead, st.sampled_from([-1, 0.5, 1.0, np.float32(1.5), 3])),
     st.builds(CVaR, st.floats(0.1, 1.0)),
 )

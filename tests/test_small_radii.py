@@ -19,6 +19,7 @@ from drolearn import (
     JensenShannon,
     ReverseKL,
     TotalVariation,
+    Triangular,
     _core,
     worst_case,
 )
@@ -39,6 +40,8 @@ def exact_phi(divergence: Divergence, s: Decimal) -> Decimal:
         return (s.sqrt() - 1) ** 2 / 2
     if isinstance(divergence, JensenShannon):
         return (s * s.ln() - (1 + s) * ((1 + s) / 2).ln()) / 2
+    if isinstance(divergence, Triangular):
+        return (s - 1) ** 2 / (s + 1)
     if isinstance(divergence, TotalVariation):
         return abs(s - 1) / 2
     if isinstance(divergence, CressieRead):

@@ -40,6 +40,7 @@ enum class Family {
     reverse_kl,
     hellinger,
     jensen_shannon,
+    triangular,
     cressie_read,
     custom,
 };
@@ -71,6 +72,7 @@ inline constexpr std::pair<std::string_view, Family> families[] = {
     {"reverse-kl", Family::reverse_kl},
     {"hellinger", Family::hellinger},
     {"jensen-shannon", Family::jensen_shannon},
+    {"triangular", Family::triangular},
     {"cressie-read", Family::cressie_read},
     {"custom", Family::custom},
 };
@@ -195,6 +197,27 @@ struct JensenShannon {
     }
 };
 
+// φ = (s − 1)²/(s + 1), φ' = 1 − 4/(s + 1)².
+struct Triangular {
+    explicit Triangular(const Divergence&) {}
+    double phi(double s) const { return (s - 1.0) * (s - 1.0) / (s + 1.0); }
+    double inverse_curvature(double s) const { return 0.125 * (s + 1.0) * (s + 1.0) * (s + 1.0); }
+    double slope(double s) const { return -4.0 / ((s + 1.0) * (s + 1.0)); }
+    PER_NUMBER double half(double x) const { return 2.0 / std::sqrt(-x); }  // s + 1, if s > 0
+    PER_NUMBER CurvePoint at(double, double q) const {
+        const bool positive = q > 1.0;
+        return {select(positive, q - 1.0, 0.0), select(positive, 0.125 * q * q * q, 0.0),
+                select(positive, (q - 2.0) * (q - 2.0) / q, 1.0)};
+    }
+    PER_NUMBER NearPoint near_one(double t, double x) const {
+        const double root = std::sqrt(select(t < 0.5, 1.0 - t, -x));  // 2/(s + 1)
+        const bool positive = root < 2.0;
+        const double excess = select(positive, 2.0 * t / (root * (1.0 + root)), -1.0);
+        return {1.0 + excess, excess, select(positive, 1.0 / (root * root * root), 0.0),
+                select(positive, 0.5 * excess * excess * root, 1.0)};
+    }
+};
+
 // φ = (sᵏ − k s + k − 1)/(k (k − 1)), φ' = (s^(k−1) − 1)/(k − 1).
 //
 // For |k − 1| < ⅛ the origin is zero and s^(k−1) = 1 + (k − 1) x. For other k the origin is the t
@@ -303,6 +326,7 @@ auto visit(const Divergence& divergence, F f) {
         case Family::reverse_kl: return f(ReverseKL(divergence));
         case Family::hellinger: return f(Hellinger(divergence));
         case Family::jensen_shannon: return f(JensenShannon(divergence));
+        case Family::triangular: return f(Triangular(divergence));
         case Family::cressie_read:
             if (divergence.origin == 0.0) return f(CressieRead<Powers::next_to_one>(divergence));
             if (divergence.parameter > 0.5) return f(CressieRead<Powers::above_half>(divergence));

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         JensenShannon,
         ReverseKL,
         TotalVariation,
+        Triangular,
     )
     from drolearn.loss import Loss
     from drolearn.metrics import (
@@ -93,6 +94,7 @@ __all__ = [
     "Solution",
     "StressReport",
     "TotalVariation",
+    "Triangular",
     "WorstCase",
     "WorstMix",
     "ZeroModelWarning",
@@ -168,6 +170,7 @@ _LATER = {
     "KL": "divergence",
     "ReverseKL": "divergence",
     "TotalVariation": "divergence",
+    "Triangular": "divergence",
     "Loss": "loss",
     "absolute_losses": "metrics",
     "brier_losses": "metrics",

@@ -13,6 +13,7 @@ name                   φ(s)                                       D(P, B)
 "reverse-kl"           −log s + s − 1                             KL(B, P)
 "hellinger"            ½ (√s − 1)²                                squared Hellinger distance
 "jensen-shannon"       ½ (s log s − (1 + s) log((1 + s)/2))       Jensen-Shannon divergence
+"triangular"           (s − 1)²/(s + 1)                           triangular discrimination
 "total-variation"      ½ |s − 1|                                  the mass that is moved
 "cvar"                 0 up to s = 1/level, ∞ beyond              0: there is no radius
 `CressieRead(k)`       (sᵏ − k s + k − 1) / (k (k − 1))           power divergence
@@ -42,6 +43,7 @@ __all__ = [
     "JensenShannon",
     "ReverseKL",
     "TotalVariation",
+    "Triangular",
     "as_divergence",
     "radius_for",
 ]
@@ -161,6 +163,30 @@ class JensenShannon(Divergence):
         near = 0.5 * t * t - s * _x_minus_log1p(t) + (1.0 + s) * _x_minus_log1p(0.5 * t)
         mean = np.log(0.5 + 0.5 * s)
         return 0.5 * np.where(np.abs(t) <= 0.25, near, s * (np.log(s) - mean) - mean)
+
+
+@dataclass(frozen=True)
+class Triangular(Divergence):
+    """Triangular discrimination, φ(s) = (s − 1)²/(s + 1).
+
+    Twice the χ² divergence of P from the mean of P and B.  It is symmetric in P and B, and at most
+    2.
+
+    Examples
+    --------
+    >>> from drolearn import Triangular, worst_case
+    >>> round(worst_case([0.0, 1.0, 5.0], rho=0.1, divergence=Triangular()).value, 6)
+    3.009403
+    """
+
+    name: ClassVar[str] = "triangular"
+    family: ClassVar[str] = "triangular"
+    phi_zero: ClassVar[Any] = 1.0
+    slope_infinity: ClassVar[Any] = 1.0
+    curvature: ClassVar[Any] = 1.0
+
+    def _phi(self, s: Array, t: Array) -> Array:
+        return t * (t / (s + 1.0))
 
 
 @dataclass(frozen=True)
@@ -333,10 +359,10 @@ def _expm1_ratio(k: float, x: Array, minus_x: bool = False) -> Array:
     return (_expm1_minus_x(k * x) if minus_x else np.expm1(k * x)) / k
 
 
-_BY_NAME: dict[str, Divergence] = {
-    cls.name: cls()
-    for cls in (ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, TotalVariation, CVaR)
-}
+_NAMED = (ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, Triangular, TotalVariation, CVaR)
+#: The classes of all divergences but custom ones.
+CLASSES: tuple[type[Divergence], ...] = (*_NAMED, CressieRead)
+_BY_NAME: dict[str, Divergence] = {cls.name: cls() for cls in _NAMED}
 
 
 _ALSO_CALLED = {

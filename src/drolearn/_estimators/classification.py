@@ -43,7 +43,7 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         leave it None.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
-        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+        "triangular", "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
     tau : float, default=None
         Price τ ≥ 0 of a soft ball, instead of `rho`: the robust loss is then the largest
         Σ p l − τ D(P, B) over all weights p, which for KL is the tilted loss τ log Σ b exp(l/τ).

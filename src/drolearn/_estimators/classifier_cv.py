@@ -55,7 +55,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Relative accuracy of the fits in folds, as `tol` is for the final fit.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
-        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+        "triangular", "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
     loss : {"logistic", "squared-hinge", "smoothed-hinge"} or Loss, default="logistic"
         Loss of a row. With more than two classes, "logistic" is the multinomial logistic loss; the
         other losses are for two classes.

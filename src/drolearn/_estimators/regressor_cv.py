@@ -56,7 +56,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
         Relative accuracy of the fits in folds, as `tol` is for the final fit.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
-        "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+        "triangular", "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
     loss : {"squared", "huber"} or Loss, default="squared"
         Loss of a row with residual r. "squared" is r²/2; "huber" is r²/2 up to |r| = 1.35 and
         linear beyond. Use `Loss.huber` for other widths.

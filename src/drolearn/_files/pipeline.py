@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drolearn._files.archive import DAMAGED, check_array, unpack
 from drolearn._files.errors import ModelFileError
+from drolearn.divergence import CLASSES
 
 __all__ = ["TRUSTED", "from_bytes", "to_bytes"]
 
@@ -29,10 +30,7 @@ _OF_DROLEARN = (
         "Exact", "FSG", "GSSG", "LBFGS", "Newton", "PSSG", "SGD",
     )),
     *(f"drolearn._solvers.step_sizes.{name}" for name in ("Constant", "Decay")),
-    *(f"drolearn.divergence.{name}" for name in (
-        "CVaR", "ChiSquare", "CressieRead", "Hellinger", "JensenShannon", "KL", "ReverseKL",
-        "TotalVariation",
-    )),
+    *(f"drolearn.divergence.{cls.__name__}" for cls in CLASSES),
     "drolearn.loss.Loss",
 )  # fmt: skip
 # What skrub's tabular_pipeline is made of, for models of the command line: transformers, selectors

@@ -18,22 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import model_selection
 
+from drolearn import divergence
 from drolearn._divergence_base import CustomDivergence
 from drolearn._files.archive import DTYPE
 from drolearn._files.errors import ModelFileError
 from drolearn._solvers import solvers, step_sizes
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
-from drolearn.divergence import (
-    KL,
-    ChiSquare,
-    CressieRead,
-    CVaR,
-    Hellinger,
-    JensenShannon,
-    ReverseKL,
-    TotalVariation,
-)
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["Arrays", "decode", "encode"]
@@ -43,7 +34,7 @@ Arrays = dict[str, NDArray[Any]]
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        ChiSquare, KL, ReverseKL, Hellinger, JensenShannon, TotalVariation, CVaR, CressieRead,
+        *divergence.CLASSES,
         solvers.Exact, solvers.LBFGS, solvers.Newton, solvers.GSSG, solvers.PSSG, solvers.FSG,
         solvers.SGD, step_sizes.Constant, step_sizes.Decay, History,
         model_selection.KFold, model_selection.StratifiedKFold, model_selection.GroupKFold,

@@ -28,8 +28,8 @@ Groups = Annotated[
 Divergence = Annotated[
     str,
     typer.Option(
-        help="chi2, kl, reverse-kl, hellinger, jensen-shannon, total-variation, or cvar with its "
-        "level, as cvar:0.1."
+        help="chi2, kl, reverse-kl, hellinger, jensen-shannon, triangular, total-variation, or "
+        "cvar with its level, as cvar:0.1."
     ),
 ]
 Drop = Annotated[str | None, typer.Option(help="Columns that the model must not use, with commas.")]

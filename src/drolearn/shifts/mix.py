@@ -219,6 +219,7 @@ def radius_of(
     reverse-kl        0.1927
     hellinger        0.05132
     jensen-shannon   0.05067
+    triangular        0.1978
     total-variation      0.3
     CVaR holds this mix up to level 0.4
     """
