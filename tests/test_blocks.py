@@ -15,6 +15,7 @@ from sklearn.datasets import load_breast_cancer
 from drolearn import CVaR, worst_case
 from drolearn._blocks import LocalBlocks, Pass, partial_totals, total_of
 from drolearn._inner.block_search import LossBlock, Search, maximise, weights_of
+from drolearn._inner.groups import Groups
 from drolearn._solvers.block_problem import BlockProblem, Facts
 from drolearn._solvers.block_rows import RowBlock
 from drolearn._solvers.directions import ROBUST, Goal, point_at, robust_hessian
@@ -123,14 +124,22 @@ def test_losses_that_are_not_finite_have_no_worst_case():
 # -- exact solves ------------------------------------------------------------------------------
 
 
-def in_blocks(X, y, weights, edges, *, mean=0.0, **settings):
+def in_blocks(X, y, weights, edges, *, groups=None, **settings):
     """The problem on all rows, and the same on blocks."""
-    whole = make_problem(X, y, weights, None, n_jobs=None, **settings)
+    whole = make_problem(X, y, weights, groups, n_jobs=None, **settings)
     parts = itertools.pairwise([0, *edges, y.size])
+    b = np.ones(y.size) if weights is None else weights
+    totals = None
+    if groups is not None:
+        totals = b @ groups if groups.ndim == 2 else np.bincount(groups, b)
+    if groups is not None and groups.ndim == 2:
+        weights = whole.weights
     blocks = []
     for i, j in parts:
         w = None if weights is None else weights[i:j]
         part = make_problem(X[i:j], y[i:j], w, None, n_jobs=None, **settings)
+        if totals is not None:
+            part = replace(part, groups=Groups.part_of(groups[i:j], b[i:j], totals))
         blocks.append(RowBlock(replace(part, m=whole.m), i))
     b = np.ones(y.size) if weights is None else weights
     facts = Facts(
@@ -141,7 +150,8 @@ def in_blocks(X, y, weights, edges, *, mean=0.0, **settings):
     same = {"loss": whole.loss, "divergence": whole.divergence, "rho": whole.rho, "m": whole.m}
     problem = BlockProblem(
         None, np.empty(0), blocks=LocalBlocks(blocks), facts=facts, l2=whole.l2,
-        intercept=whole.intercept, **same,
+        intercept=whole.intercept,
+        groups=None if totals is None else Groups(totals / totals.sum()), **same,
     )  # fmt: skip
     return whole, problem
 
@@ -201,6 +211,44 @@ def test_the_model_is_that_of_one_machine(rows, case, direction):
     # Other blocks are added up in another order only.
     again = solved(in_blocks(X, y, weights if weighted else None, [1500], **settings)[1], direction)
     assert again.value == pytest.approx(one.value, rel=1e-12)
+
+
+GROUPS = {
+    "chi2": ("logistic", "chi2", 0.3, False),
+    "names and weights": ("squared", "kl", 0.1, True),
+    "the worst group": ("logistic", "chi2", 100.0, False),
+    "overlapping": ("logistic", "chi2", 0.3, True),
+    "the mean": ("logistic", "chi2", 0.0, True),
+    "total variation": ("logistic", "total-variation", 0.2, False),
+    "CVaR": ("squared", CVaR(0.5), None, False),
+    "three classes": ("multinomial", "chi2", 0.2, False),
+}
+
+
+@pytest.mark.parametrize("case", GROUPS)
+def test_groups_have_the_weights_of_one_machine(rows, case):
+    """Also where several weights are worst-case weights: those of the saddle point."""
+    loss, divergence, rho, weighted = GROUPS[case]
+    X, y, weights = rows
+    if loss == "multinomial":
+        y = np.digitize(y, [-0.5, 0.7]).astype(float)
+    elif loss == "logistic":
+        y = np.where(y > 0.0, 1.0, -1.0)
+    groups = np.digitize(X[:, 3], [-1.0, 0.0, 1.5])
+    if case == "overlapping":
+        groups = np.column_stack([X[:, 3] > 0.0, X[:, 4] > 1.0, np.ones(y.size, dtype=bool)])
+    settings = {
+        "rho": rho, "divergence": as_divergence(divergence), "loss": as_loss(loss), "l2": 0.01,
+        "fit_intercept": True, "groups": groups,
+    }  # fmt: skip
+    whole, parted = in_blocks(X, y, weights if weighted else None, EDGES, **settings)
+    tol = 1e-6 if loss == "multinomial" or case == "the worst group" else 1e-12
+    one, many = solved(whole, tol=tol), solved(parted, tol=tol)
+    assert many.ending is one.ending
+    assert many.value == pytest.approx(one.value, rel=max(1e-9, 2.0 * tol))
+    if case != "the mean":
+        close = 1e-3 if tol == 1e-6 else 1e-6
+        np.testing.assert_allclose(many.at.shares, one.at.shares, atol=close)
 
 
 def test_threads_over_blocks_give_the_same_bits(rows):

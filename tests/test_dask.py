@@ -137,6 +137,52 @@ def test_sparse_blocks_three_classes_and_empty_partitions(client, data):
         RobustClassifier().fit(dX, dy, classes=[0, 1])
 
 
+def names_of_groups(X, kind):
+    """Groups in memory, and as a collection in four partitions, of which two lack a group."""
+    names = np.where(X[:, 3] > 1.5, "north", np.where(X[:, 0] > 0.0, "east", "west"))
+    names[:400] = "east"
+    if kind == "names":
+        return names, da.from_array(names, chunks=400)
+    frame = pd.DataFrame({"place": names, "old": X[:, 1] > 6.0, "size": np.digitize(X[:, 2], [0])})
+    if kind == "several columns":
+        return frame, dd.from_pandas(frame, chunksize=400, sort=False)
+    frame = pd.DataFrame({"old": X[:, 1] > 6.0, "east": names == "east"})
+    matrix = frame.to_numpy()
+    assert not matrix.any(axis=1).all()  # some rows are in no group
+    return frame, da.from_array(matrix, chunks=(400, 1))
+
+
+@pytest.mark.parametrize("kind", ["names", "several columns", "overlapping"])
+def test_groups_are_those_of_one_machine(client, data, kind):
+    """Their names, shares and weights; a partition may lack some of them."""
+    X, y, weights = data
+    groups, collection = names_of_groups(X, kind)
+    labels = np.where(y > 0.5, "yes", "no")
+    settings = {"rho": 0.2, "tol": 1e-13, "l2": 0.01, "class_weight": "balanced"}
+    if kind == "overlapping":
+        groups = groups.to_numpy()
+    local = drolearn.RobustClassifier(**settings).fit(X, labels, weights, groups)
+    dX, dy = da.from_array(X, chunks=(400, 4)), da.from_array(labels, chunks=400)
+    clf = RobustClassifier(**settings).fit(dX, dy, da.from_array(weights, chunks=400), collection)
+    assert clf.groups_.tolist() == local.groups_.tolist()
+    assert clf.objective_ == pytest.approx(local.objective_, rel=1e-9)
+    np.testing.assert_allclose(clf.group_weights_, local.group_weights_, rtol=1e-6)
+    same(clf, local, close=1e-6)
+    assert clf.to_local().groups_.tolist() == local.groups_.tolist()
+
+
+def test_the_worst_group_has_the_weights_of_the_saddle_point(client, data):
+    """CVaR of groups, which have equal losses at the optimum."""
+    X, y, _ = data
+    groups, collection = names_of_groups(X, "names")
+    settings = {"divergence": drolearn.CVaR(0.2), "l2": 0.01, "tol": 1e-9}
+    local = drolearn.RobustRegressor(**settings).fit(X, y, groups=groups)
+    reg = RobustRegressor(**settings)
+    reg.fit(da.from_array(X, chunks=(400, 4)), da.from_array(y, chunks=400), groups=collection)
+    assert reg.objective_ == pytest.approx(local.objective_, rel=1e-9)
+    np.testing.assert_allclose(reg.group_weights_, local.group_weights_, atol=1e-6)
+
+
 def test_the_default_radius_is_that_of_one_machine(client, data):
     """It depends on the smallest ball in which nothing can be learned."""
     X, _, _ = data
@@ -261,8 +307,10 @@ def test_wrong_collections_are_named(client, data):
         RobustRegressor().fit(X, dy)
     with pytest.raises(TypeError, match="'y' parameter must be a Dask array of one dimension"):
         RobustRegressor().fit(dX, y)
-    with pytest.raises(ValueError, match="'groups' parameter must be None on a cluster"):
-        RobustRegressor().fit(dX, dy, groups=dy)
+    with pytest.raises(TypeError, match="'groups' parameter must be a Dask array"):
+        RobustRegressor().fit(dX, dy, groups=y)
+    with pytest.raises(ValueError, match=r"'groups'.*missing values.* Found in partition 1"):
+        RobustRegressor().fit(dX, dy, groups=da.from_array(damaged(y, 502, np.nan), chunks=500))
     with pytest.raises(ValueError, match="at least two classes"):
         RobustClassifier().fit(dX, dy > -1e9)
     with pytest.raises(ValueError, match="must hold numbers"):

@@ -60,6 +60,21 @@ class Groups:
         inside /= np.where(shares > 0.0, shares, 1.0)[membership]
         return Groups(shares, membership, inside)
 
+    @staticmethod
+    def part_of(membership: NDArray[Any], weights: Array | None, totals: Array) -> Groups:
+        """Groups of some rows, where `totals` are the weights of the groups of all rows.
+
+        The results of `means` then add up to the means of all rows.
+        """
+        b = np.ones(membership.shape[0]) if weights is None else weights
+        inverse = np.divide(1.0, totals, out=np.zeros_like(totals), where=totals > 0.0)
+        shares = totals / totals.sum()
+        if membership.ndim == 2:
+            from scipy.sparse import csr_array  # imported when used: it is heavy
+
+            return Groups(shares, matrix=csr_array((membership.T * b) * inverse[:, None]))
+        return Groups(shares, membership, b * inverse[membership])
+
     def means(self, z: Array) -> Array:
         """The mean loss of each group."""
         if self.of is None or self.inside is None:

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from drolearn._blocks import Blocks
 from drolearn._inner.block_search import Sample, Search
-from drolearn._inner.worst_case import WorstCase
+from drolearn._inner.smoothing import smoothed
+from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn._solvers.block_rows import (
     At,
     BaselinePass,
     DualPass,
     GradientPass,
+    GroupGradientsPass,
+    GroupLossPass,
     HessianPass,
     Look,
     LookPass,
@@ -80,7 +83,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockEvaluation(Evaluation):
-    """The robust loss at one model.  Vectors of rows stay in the blocks, and are empty here."""
+    """The robust loss at one model.
+
+    Vectors of rows stay in the blocks, and are empty here; with groups, `losses` and `shares` are
+    those of the groups.
+    """
 
     gradient: Array
     """∇R without penalty."""
@@ -214,6 +221,8 @@ class BlockProblem(Problem):
         theta = scores.copy()
         if plain or self.plain:
             return self._mean(theta)
+        if self.groups is not None:
+            return self._of_groups(theta, epsilon)
         sharp = self._robust(theta)
         return sharp if sharp is None or epsilon == 0.0 else self._smoothed(sharp, epsilon)
 
@@ -248,6 +257,40 @@ class BlockProblem(Problem):
             value = worst.value + worst.alpha * (worst.rho - worst.achieved)
             worst = replace(worst, value=value)
         return _evaluation(at, worst, gradient, look)
+
+    def _of_groups(self, theta: Array, epsilon: float) -> BlockEvaluation | None:
+        """The robust loss over groups: this process solves the worst case of their mean losses."""
+        look, losses = self.blocks.run(GroupLossPass(theta, self.divergence))
+        if self.groups is None or np.isnan(look.survey.row[0]):
+            return None
+        bend, shares = None, self.groups.shares
+        if epsilon > 0.0:
+            found = smoothed(losses, self.rho, self.divergence, shares, epsilon)
+            worst, bend = found or (None, None)
+        else:
+            worst = inner_maximum(self.divergence, self.rho, losses, shares)
+        if worst is None:
+            return None
+        q = worst.weights
+        at = At(theta, self.divergence, b"", None, q.tobytes())
+        gradient = self.blocks.run(GradientPass(at))[0]
+        found = _evaluation(at, replace(worst, weights=_NONE), gradient, look)
+        return replace(found, losses=losses, shares=q, bend=bend)
+
+    def group_losses(self, at: Evaluation) -> Array:
+        """The mean losses of the groups."""
+        return _of_blocks(at).losses
+
+    def with_group_weights(self, at: Evaluation, q: Array) -> BlockEvaluation:
+        """The evaluation with other weights of the groups."""
+        at = _of_blocks(at)
+        where = at.at._replace(group_weights=q.tobytes())
+        return replace(at, shares=q, at=where, gradient=self.blocks.run(GradientPass(where))[0])
+
+    def group_gradients(self, at: Evaluation) -> Array:
+        """Scaled gradients of the mean losses of the groups, one row each; for m = 1."""
+        gradients = self.blocks.run(GroupGradientsPass(_of_blocks(at).at.theta))[0]
+        return np.array([self.scaled_gradient(each) for each in gradients])
 
     def _smoothed(self, sharp: BlockEvaluation, epsilon: float) -> BlockEvaluation:
         """R_ε, see `drolearn._inner.smoothing`, from the evaluation of R at the same model.
@@ -303,10 +346,14 @@ class BlockProblem(Problem):
     @property
     def can_smooth(self) -> bool:
         """Whether the robust loss can be smoothed."""
+        if self.groups is not None:
+            return super().can_smooth
         return self.divergence.strictly_convex
 
     def spread(self, at: Evaluation, unit: float) -> float:
-        """The standard deviation of the losses, divided by a unit."""
+        """The standard deviation of the losses of the units of the ball, divided by a unit."""
+        if self.groups is not None:
+            return super().spread(at, unit)
         total, square = self.blocks.run(SpreadPass(_of_blocks(at).at.theta, unit))
         return math.sqrt(max(square / self.n - (total / self.n) ** 2, 0.0))
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from drolearn import _core
 from drolearn._blocks import Pass
 from drolearn._inner.block_search import Survey, joined, survey_of, sweep_of
+from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.columns import Columns, Moments
 from drolearn._solvers.problem import Evaluation, Problem, subsample_between
@@ -28,8 +29,8 @@ from drolearn._solvers.zero_model import (
 from drolearn.divergence import Divergence
 
 __all__ = [
-    "At", "BaselinePass", "DualPass", "GradientPass", "HessianPass", "Look", "LookPass", "Mean",
-    "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "Smooth",
+    "At", "BaselinePass", "DualPass", "GradientPass", "GroupGradientsPass", "GroupLossPass",
+    "HessianPass", "Look", "LookPass", "Mean", "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "Smooth",
     "SmoothPass", "SmoothedPass", "SpreadPass", "SweepPass", "ZeroDualPass", "ZeroNewtonPass",
 ]  # fmt: skip
 
@@ -60,6 +61,13 @@ class RowBlock:
         return self.problem.weights
 
     @property
+    def groups(self) -> Groups:
+        """The groups of the rows, with weights that are shares of whole groups."""
+        if self.problem.groups is None:
+            raise RuntimeError("There are no groups.")
+        return self.problem.groups
+
+    @property
     def mass(self) -> float:
         """The sum of the weights."""
         return float(self.problem.n if self.b is None else self.b.sum())
@@ -75,18 +83,20 @@ class RowBlock:
         """Sweep over the losses once, and keep the weights if the sweep writes them."""
         if self.p.size != self.z.size:
             self.p = np.empty(self.z.size)
-        self.of = state, None
+        self.of = state, None, None
         return sweep_of(divergence, state, self, self.p)
 
     def weigh(self, at: At) -> Array:
         """Compute the worst-case weights at θ."""
         self.look(at.theta)
         if self.of != at[2:]:
-            if at.smooth is None:
-                self.sweep(at.divergence, at.state)
-            else:
+            if at.group_weights is not None:
+                self.p, self.of = self.groups.rows(np.frombuffer(at.group_weights)), at[2:]
+            elif at.smooth is not None:
                 base, s, _ = self.smooth(at.divergence, at.smooth)
                 self.p, self.of = base * s, at[2:]
+            else:
+                self.sweep(at.divergence, at.state)
         return self.p
 
     def smooth(self, divergence: Divergence, smooth: Smooth) -> tuple[Array, Array, Array]:
@@ -131,13 +141,14 @@ class At(NamedTuple):
     """A model, and what its worst-case weights are computed from.
 
     That is the state of the search before it wrote the weights, or the multipliers if the robust
-    loss is smoothed.
+    loss is smoothed, or the weights of the groups.
     """
 
     theta: Array
     divergence: Divergence
     state: bytes
     smooth: Smooth | None = None
+    group_weights: bytes | None = None
 
 
 class Look(NamedTuple):
@@ -146,6 +157,11 @@ class Look(NamedTuple):
     survey: Survey
     largest_slope: float
     sweep: Array | None = None
+
+    def joined(self, other: Look) -> Look:
+        """Join two parts, without sums of a sweep."""
+        largest = max(self.largest_slope, other.largest_slope)
+        return Look(self.survey + other.survey, largest)
 
 
 @dataclass(frozen=True)
@@ -161,10 +177,11 @@ class LookPass(Pass[RowBlock, Look]):
         return Look(survey_of(block, 0), float(abs(block.slopes).max()), sweep)
 
     def add(self, first: Look, second: Look) -> Look:
-        largest, sweep = max(first.largest_slope, second.largest_slope), None
-        if first.sweep is not None and second.sweep is not None:
-            sweep = joined(self.at.divergence, self.at.state, first.sweep, second.sweep)
-        return Look(first.survey + second.survey, largest, sweep)
+        look = first.joined(second)
+        if first.sweep is None or second.sweep is None:
+            return look
+        sweep = joined(self.at.divergence, self.at.state, first.sweep, second.sweep)
+        return look._replace(sweep=sweep)
 
 
 class Sums(NamedTuple):
@@ -223,9 +240,42 @@ class MeanPass(Pass[RowBlock, Mean]):
         return Mean(look, total, block.problem.data_gradient(block.slopes, b))
 
     def add(self, first: Mean, second: Mean) -> Mean:
-        largest = max(first.look.largest_slope, second.look.largest_slope)
-        look = Look(first.look.survey + second.look.survey, largest)
+        look = first.look.joined(second.look)
         return Mean(look, first.total + second.total, first.gradient + second.gradient)
+
+
+@dataclass(frozen=True)
+class GroupLossPass(Pass[RowBlock, tuple[Look, Array]]):
+    """Compute losses at θ; their range, and the sums that make the mean losses of the groups."""
+
+    theta: Array
+    divergence: Divergence
+
+    def of(self, block: RowBlock) -> tuple[Look, Array]:
+        look = LookPass(At(self.theta, self.divergence, b"")).of(block)
+        return look, block.groups.means(block.z)
+
+    def add(self, first: tuple[Look, Array], second: tuple[Look, Array]) -> tuple[Look, Array]:
+        return first[0].joined(second[0]), first[1] + second[1]
+
+
+@dataclass(frozen=True)
+class GroupGradientsPass(_Sum):
+    """The gradients of the mean losses of the groups at θ."""
+
+    theta: Array
+
+    def of(self, block: RowBlock) -> tuple[Array]:
+        block.look(self.theta)
+        groups, problem = block.groups, block.problem
+        return (
+            np.array(
+                [
+                    problem.data_gradient(block.slopes, groups.within(g))
+                    for g in range(groups.shares.size)
+                ]
+            ),
+        )
 
 
 @dataclass(frozen=True)

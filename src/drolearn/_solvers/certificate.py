@@ -142,7 +142,7 @@ def saddle_weights(problem: Problem, point: Point, shares: Array) -> Array:
     if groups is None or problem.m > 1:
         return shares
     gradients, base = problem.group_gradients(point.at), groups.shares
-    losses = groups.means(point.at.losses)
+    losses = problem.group_losses(point.at)
     used = base > 0.0
     equations = np.vstack([gradients.T, losses, np.ones(base.size)])[:, used]
     right = np.concatenate([-problem.penalty * point.v, [point.at.value, 1.0]])

@@ -200,13 +200,11 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
 
 def _hessian_of_groups(problem: Problem, groups: Groups, at: Evaluation) -> Array:
     """`robust_hessian` of a ball over groups."""
-    alpha, losses = _positive_alpha(problem, at.worst), groups.means(at.losses)
+    alpha, losses = _positive_alpha(problem, at.worst), problem.group_losses(at)
     bend = at.bend or bend_of(
         problem.divergence, losses, at.shares, groups.shares, alpha, at.worst.lam, both=True
     )
-    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
-    hessian, _ = problem.gram(at.worst.weights * curvature)
-    gradients = problem.group_gradients(at)
+    hessian, gradients = problem.weighted_hessian(at), problem.group_gradients(at)
     sides = gradients.T @ bend.columns
     return hessian + (gradients.T * bend.v) @ gradients - sides @ bend.inner @ sides.T
 

@@ -385,8 +385,7 @@ class _Solve(Run):
             # Where losses of groups are equal, all weights of these groups are worst-case weights;
             # those of the saddle point also balance the gradients.
             shares = saddle_weights(problem, point, self.dual_shares)
-            worst = replace(at.worst, weights=problem.groups.rows(shares))
-            at = replace(at, shares=shares, worst=worst)
+            at = problem.with_group_weights(at, shares)
         return Minimum(
             problem.to_model(point.v),
             point.value,

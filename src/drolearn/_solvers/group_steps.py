@@ -18,8 +18,6 @@ which has as many variables as there are groups and reads no rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,8 +48,7 @@ def group_direction(problem: Problem, groups: Groups, point: Point, epsilon: flo
 def balanced(problem: Problem, groups: Groups, point: Point, epsilon: float) -> Point:
     """The point with weights q after a step: they almost balance the gradients of the groups."""
     q = _step(problem, groups, point, epsilon)[1]
-    worst = replace(point.at.worst, weights=groups.rows(q))
-    at = replace(point.at, worst=worst, shares=q)
+    at = problem.with_group_weights(point.at, q)
     gradient = problem.scaled_gradient(problem.gradient(at)) + problem.penalty * point.v
     return Point(point.v, at, point.value, gradient)
 
@@ -67,7 +64,7 @@ def _step(problem: Problem, groups: Groups, point: Point, epsilon: float) -> tup
     inverse_g, inverse_j = solved[:, 0], solved[:, 1:]
     values, vectors = np.linalg.eigh(jacobian @ inverse_j)
     u = vectors * np.sqrt(np.maximum(values, 0.0))
-    a = groups.means(at.losses) - jacobian @ inverse_g
+    a = problem.group_losses(at) - jacobian @ inverse_g
     # The model without a step is h(L); the constant − ½ gᵀ H⁻¹ g is part of it.
     start = at.value + 0.5 * float(g @ inverse_g)
     q = _weights(problem, groups, (a, u), at.shares, start, epsilon)

@@ -367,6 +367,18 @@ class Problem:
             f"rescale X or pass a smaller 'start'."
         )
 
+    def group_losses(self, at: Evaluation) -> Array:
+        """The mean losses of the groups."""
+        if self.groups is None:
+            raise RuntimeError("There are no groups.")
+        return self.groups.means(at.losses)
+
+    def with_group_weights(self, at: Evaluation, q: Array) -> Evaluation:
+        """The evaluation with other weights of the groups."""
+        if self.groups is None:
+            raise RuntimeError("There are no groups.")
+        return replace(at, worst=replace(at.worst, weights=self.groups.rows(q)), shares=q)
+
     def group_gradients(self, at: Evaluation) -> Array:
         """Scaled gradients of the mean losses of the groups, one row each; for m = 1."""
         groups = self.groups
@@ -397,7 +409,7 @@ class Problem:
 
     def spread(self, at: Evaluation, unit: float) -> float:
         """The standard deviation of the losses of the units of the ball, divided by a unit."""
-        losses = at.losses if self.groups is None else self.groups.means(at.losses)
+        losses = at.losses if self.groups is None else self.group_losses(at)
         return float((losses / unit).std())
 
     def largest_loss(self, at: Evaluation) -> float:

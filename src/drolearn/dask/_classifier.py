@@ -50,7 +50,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
     store_weights : bool, default=False
         Only False is accepted.
     n_jobs : int, default=None
-        Only for `to_local`: each worker uses its own threads.
+        Threads of this process for the subsample, and for `to_local`; each worker uses its own.
     verbose : int, default=0
         If positive, print the progress.
     reference : None
@@ -157,8 +157,9 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
             Class labels.
         sample_weight : Dask array or series of shape (n_samples,), default=None
             Base weights of the rows.
-        groups : None
-            Not supported on a cluster.
+        groups : Dask array, series or dataframe, default=None
+            Group of each row, as in memory: names, several columns of names, or a Boolean matrix.
+            The ball then reweights groups instead of rows, and takes every divergence.
         classes : array-like, default=None
             The classes, which y must not exceed; None finds them in the pass that checks the data.
         reference_losses : None
@@ -187,8 +188,8 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         ...     RobustClassifier(rho=0.01).fit(X, y).classes_
         array(['no', 'yes'], dtype='<U3')
         """
-        self._refuse(groups=groups, reference_losses=reference_losses)
-        return self._fit_on_cluster(X, y, sample_weight, classes)
+        self._refuse(reference_losses=reference_losses)
+        return self._fit_on_cluster(X, y, sample_weight, groups, classes)
 
     def _set_classes(self, found: Found, classes: Any) -> tuple[NDArray[Any], Array | None]:
         names = list(found.classes) if classes is None else list(np.asarray(classes).tolist())

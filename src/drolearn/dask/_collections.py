@@ -24,11 +24,12 @@ __all__ = [
 
 
 class Partition(NamedTuple):
-    """The data of one partition; weights are None if all rows have the same."""
+    """The data of one partition; weights are None if all rows have the same, as are no groups."""
 
     X: Any
     y: Any
     weights: Any
+    groups: Any
 
 
 def is_collection(values: Any) -> bool:
@@ -49,7 +50,7 @@ def column_names(X: Any) -> list[Any] | None:
     return list(X.columns) if _is_frame(X) else None
 
 
-def partitions_of(X: Any, y: Any, sample_weight: Any) -> list[Any]:
+def partitions_of(X: Any, y: Any, sample_weight: Any, groups: Any = None) -> list[Any]:
     """The partitions as delayed objects."""
     X = as_rows(X)
     y = as_vector("y", y)
@@ -57,6 +58,10 @@ def partitions_of(X: Any, y: Any, sample_weight: Any) -> list[Any]:
     if sample_weight is not None:
         weights = as_vector("sample_weight", sample_weight)
         parts.append(_delayed("sample_weight", weights, X))
+    else:
+        parts.append([None] * len(parts[0]))
+    if groups is not None:
+        parts.append(_delayed("groups", _as_columns("groups", groups), X))
     else:
         parts.append([None] * len(parts[0]))
     return [delayed(Partition)(*part) for part in zip(*parts, strict=True)]
@@ -110,6 +115,19 @@ def as_vector(parameter: str, values: Any) -> Any:
             f"Got {type(values).__name__} instead."
         )
     return values
+
+
+def _as_columns(parameter: str, values: Any) -> Any:
+    """A Dask array, series or dataframe of names, or of truth values; whole rows in each block."""
+    if _is_frame(values) or _is_series(values):
+        return values
+    if not isinstance(values, da.Array) or values.ndim not in (1, 2):
+        raise TypeError(
+            f"The '{parameter}' parameter must be a Dask array, series or dataframe. "
+            f"Got {type(values).__name__} instead."
+        )
+    whole: Any = {1: -1}
+    return values.rechunk(whole) if values.ndim == 2 and values.numblocks[1] > 1 else values
 
 
 def _aligned(parameter: str, values: Any, X: Any) -> Any:

@@ -15,7 +15,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from drolearn._estimators.base import LARGEST_AUTO_PENALTY, RobustLinear
-from drolearn._inner.worst_case import WorstCase
+from drolearn._inner.groups import Groups
+from drolearn._inner.worst_case import WorstCase, without_dust
 from drolearn._solvers.block_problem import BlockProblem, Facts
 from drolearn._solvers.choice import as_solver
 from drolearn._solvers.descent import History
@@ -97,11 +98,13 @@ class DaskLinear(RobustLinear):
     def _set_classes(self, found: Found, classes: Any) -> tuple[NDArray[Any] | None, Array | None]:
         """Set `classes_`; return the classes and their weights, None for regression."""
 
-    def _fit_on_cluster(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> Self:
+    def _fit_on_cluster(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Any
+    ) -> Self:
         """Fit the model to Dask collections."""
-        client = self.client_
-        self._refuse_what_needs_rows()
-        partitions, is_regression = partitions_of(X, y, sample_weight), self._is_regression
+        client, is_regression = self.client_, self._is_regression
+        self._refuse_what_needs_rows(groups is not None)
+        partitions = partitions_of(X, y, sample_weight, groups)
         with DaskBlocks(client, partitions, MakeTable(is_regression)) as blocks:
             found = blocks.run(FoundPass(is_regression))
             names, class_weights = self._check_found(found, X, classes)
@@ -117,7 +120,7 @@ class DaskLinear(RobustLinear):
                 problem, self._printer(problem), in_ball if self.rho is None else None
             )
             self._set_attributes(fitted, solution, found.dtype)
-            self.n_rounds_, self.groups_ = blocks.rounds, None
+            self.n_rounds_ = blocks.rounds
         self._report(fitted, solution, stacklevel=4)
         return self
 
@@ -152,14 +155,15 @@ class DaskLinear(RobustLinear):
                     f"{type(value).__name__} instead: use the estimators of drolearn for it."
                 )
 
-    def _refuse_what_needs_rows(self) -> None:
+    def _refuse_what_needs_rows(self, grouped: bool) -> None:
         """Refuse parameters that need single rows in this process."""
         self._solver()
         divergence = as_divergence(self.divergence)
-        if not divergence.strictly_convex:
+        if not (divergence.strictly_convex or grouped):
             raise ValueError(
                 f"The 'divergence' parameter must be strictly convex on a cluster, such as 'chi2' "
-                f"or 'kl'. Got {divergence!r} instead; drolearn.dask.worst_case takes it."
+                f"or 'kl', or there must be groups. Got {divergence!r} instead; "
+                f"drolearn.dask.worst_case takes it."
             )
         for name, without in (("tau", None), ("reference", None), ("store_weights", False)):
             if getattr(self, name) is not without and getattr(self, name) != without:
@@ -223,12 +227,21 @@ class DaskLinear(RobustLinear):
         mass = found.weight
         if classes is not None and class_weights is not None:
             mass = float(sum(class_weights * [found.classes[name] for name in classes.tolist()]))
-        weighted = weighted or class_weights is not None
+        overlapping = found.groups is not None and bool(found.groups.columns)
+        weighted = weighted or class_weights is not None or overlapping
         l2 = min(1.0 / mass, LARGEST_AUTO_PENALTY) if isinstance(self.l2, str) else float(self.l2)
         scale = 1.0
         if not 1e-100 < found.largest_weight < 1e100:
             scale = 2.0 ** -math.frexp(found.largest_weight)[1]
         m = classes.size if classes is not None and loss.of == "classes" else 1
+        names, shares, self.groups_ = None, None, None
+        if found.groups is not None:
+            factors = None
+            if classes is not None and class_weights is not None:
+                factors = dict(zip(classes.tolist(), class_weights.tolist(), strict=True))
+            names = found.groups.names(factors)
+            self.groups_ = names.names
+            shares = without_dust(divergence, rho, names.totals / names.totals.sum())
         starts, first = {}, 0
         for number in sorted(found.rows):
             starts[number], first = first, first + found.rows[number]
@@ -244,6 +257,7 @@ class DaskLinear(RobustLinear):
             class_weights=class_weights,
             dust=1e-34 * mass * scale / (1.0 + rho) if divergence.family == "chi2" else 0.0,
             scale=scale,
+            groups=names,
         )
         blocks.remake(MakeRows(setup))
         least = blocks.run(LeastWeightPass()) if weighted else 1.0
@@ -252,7 +266,7 @@ class DaskLinear(RobustLinear):
             d=d,
             sparse=found.sparse,
             stored=found.stored,
-            mass=mass * scale,
+            mass=1.0 if overlapping else mass * scale,
             least=least,
             largest_y=found.y_largest,
             y_mean=found.y_total / found.weight,
@@ -269,6 +283,8 @@ class DaskLinear(RobustLinear):
             l2=l2,
             intercept=self.fit_intercept,
             m=m,
+            n_jobs=self.n_jobs,
+            groups=None if shares is None else Groups(shares),
         )
 
     # -- predictions and losses ----------------------------------------------------------

@@ -43,7 +43,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     store_weights : bool, default=False
         Only False is accepted.
     n_jobs : int, default=None
-        Only for `to_local`: each worker uses its own threads.
+        Threads of this process for the subsample, and for `to_local`; each worker uses its own.
     verbose : int, default=0
         If positive, print the progress.
     reference : None
@@ -141,8 +141,9 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
             Target values.
         sample_weight : Dask array or series of shape (n_samples,), default=None
             Base weights of the rows.
-        groups : None
-            Not supported on a cluster.
+        groups : Dask array, series or dataframe, default=None
+            Group of each row, as in memory: names, several columns of names, or a Boolean matrix.
+            The ball then reweights groups instead of rows, and takes every divergence.
         reference_losses : None
             Not supported on a cluster.
 
@@ -168,8 +169,8 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         ...     RobustRegressor(l2=0).fit(X, y).coef_.round(3)
         array([1.])
         """
-        self._refuse(groups=groups, reference_losses=reference_losses)
-        return self._fit_on_cluster(X, y, sample_weight, None)
+        self._refuse(reference_losses=reference_losses)
+        return self._fit_on_cluster(X, y, sample_weight, groups, None)
 
     def _set_classes(self, found: Found, classes: Any) -> tuple[None, None]:
         self._loss()

@@ -10,10 +10,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from drolearn._blocks import Pass
+from drolearn._inner.groups import Groups
 from drolearn._solvers.block_rows import RowBlock
 from drolearn._solvers.inputs import make_problem
 from drolearn._validation import refuse_masked, refuse_missing
 from drolearn.dask._collections import Partition
+from drolearn.dask._groups import FoundGroups, GroupNames
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
@@ -30,6 +32,7 @@ class Table:
     X: Any
     y: NDArray[Any]
     weights: Array | None
+    groups: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class MakeTable:
                     f"The 'sample_weight' parameter must hold weights of at least 0. "
                     f"Got {weights.min()} in {where} instead."
                 )
-        return Table(number, X, y, weights)
+        return Table(number, X, y, weights, data.groups)
 
 
 def _matrix(X: Any) -> Any:
@@ -123,6 +126,7 @@ class Found:
     y_total: float
     y_square: float
     y_largest: float
+    groups: FoundGroups | None
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,10 @@ class FoundPass(Pass[Table, Found]):
             names, codes = np.unique(block.y, return_inverse=True)
             totals = np.bincount(codes, w, names.size)
             classes = dict(zip(names.tolist(), totals.tolist(), strict=True))
+        groups = None
+        if block.groups is not None:
+            labels = None if self.numbers else block.y
+            groups = FoundGroups.of(block.groups, labels, w, f"partition {block.number}")
         with np.errstate(over="ignore"):  # y that is too large is refused later
             square = float((y * y * w).sum()) if self.numbers else 0.0
         return Found(
@@ -155,6 +163,7 @@ class FoundPass(Pass[Table, Found]):
             y_total=float(w @ y) if self.numbers else 0.0,
             y_square=square,
             y_largest=float(abs(y).max()),
+            groups=groups,
         )
 
     def add(self, first: Found, second: Found) -> Found:
@@ -168,6 +177,9 @@ class FoundPass(Pass[Table, Found]):
                     f"The partitions of X must have the same columns ({expected}). "
                     f"Got {kind} in partition {at}."
                 )
+        groups = None
+        if first.groups is not None and second.groups is not None:
+            groups = first.groups + second.groups
         classes = dict(first.classes)
         for name, weight in second.classes.items():
             classes[name] = classes.get(name, 0.0) + weight
@@ -183,6 +195,7 @@ class FoundPass(Pass[Table, Found]):
             y_total=first.y_total + second.y_total,
             y_square=first.y_square + second.y_square,
             y_largest=max(first.y_largest, second.y_largest),
+            groups=groups,
         )
 
 
@@ -208,6 +221,7 @@ class Setup:
     """Weights below this count as zero."""
     scale: float
     """The weights are multiplied by this."""
+    groups: GroupNames | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +258,15 @@ class MakeRows:
             fit_intercept=setup.intercept,
             n_jobs=threads,
         )
-        # A block may lack some classes.
-        return RowBlock(replace(problem, m=setup.m), setup.starts[number])
+        problem = replace(problem, m=setup.m)  # a block may lack some classes
+        if setup.groups is not None:
+            where = f"partition {number}"
+            membership = setup.groups.membership(table.groups, problem.n, where)
+            groups = Groups.part_of(membership, weights, setup.scale * setup.groups.totals)
+            if groups.matrix is not None:  # rows in several groups count several times
+                weights = groups.rows(groups.shares)
+            problem = replace(problem, groups=groups, weights=weights)
+        return RowBlock(problem, setup.starts[number])
 
 
 class LeastWeightPass(Pass[RowBlock, float]):
