@@ -15,12 +15,14 @@ from benchmarks import (
     domains,
     estimators,
     interrupts,
+    memory_maps,
     networks,
     profile,
     regret,
     report,
     shifts,
     slices,
+    streams,
     stress,
     taming,
     training,
@@ -45,6 +47,8 @@ PARTS = {
     "domains": domains,
     "dask": dask,
     "boosting": boosting,
+    "memory_maps": memory_maps,
+    "streams": streams,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -14,10 +14,12 @@ from benchmarks import (
     dask,
     domains,
     estimators,
+    memory_maps,
     networks,
     regret,
     shifts,
     slices,
+    streams,
 )
 from benchmarks.machine import DOCS, load
 
@@ -34,6 +36,8 @@ TABLES = {
     "domains": ("domains.md", domains.table),
     "dask": ("dask.md", dask.table),
     "boosting": ("boosting.md", boosting.table),
+    "memory_maps": ("memory.md", memory_maps.table),
+    "streams": ("streams.md", streams.table),
 }
 
 HEADER = """# Benchmarks

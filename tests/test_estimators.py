@@ -64,6 +64,8 @@ def exemptions(estimator):
         RobustRegressor(tau=3.0, tol=1e-9),
         RobustClassifier(solver="gssg", random_state=0),
         RobustRegressor(solver="gssg", random_state=0),
+        RobustClassifier(0.1, l2=0.01),  # with partial_fit
+        RobustRegressor(0.1, l2=0.01),
     ],
     expected_failed_checks=exemptions,
     **LENIENT,

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[1]
         "docs/ensembles.md",
         pytest.param("docs/dask.md", marks=pytest.mark.xdist_group("dask")),
         "docs/boosting.md",
+        "docs/streams.md",
     ],
 )
 def test_examples_on_the_pages_run(page):

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from drolearn._estimators.base import X_FORMATS, RobustLinear, TrainingData, as_sample_weights
+from drolearn._estimators.streaming import ClassifierStreamMixin, refuse_missing_labels
 from drolearn._solvers.solvers import Solver
-from drolearn._validation import distinct, refuse_missing
+from drolearn._validation import distinct
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss, as_loss
 
@@ -25,7 +25,7 @@ __all__ = ["RobustClassifier", "refuse_missing_labels"]
 Array = NDArray[np.float64]
 
 
-class RobustClassifier(ClassifierMixin, RobustLinear):
+class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
     """Linear classifier that minimises the loss on the worst reweighting of its data.
 
     It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
@@ -146,6 +146,10 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         Name of the solver that was used.
     n_iter_ : int
         Number of passes over the data, rounded up.
+    n_samples_seen_ : int
+        After `partial_fit`, the number of rows so far; `n_iter_` is then 1, and losses are NaN.
+    t_ : int
+        After `partial_fit`, the number of steps so far.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -278,21 +282,9 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
                 f"one class: {self.classes_[0]!r}."
             )
         loss = self._loss()
-        if loss.of == "margin" and self.classes_.size > 2:
-            raise ValueError(
-                f"The 'loss' parameter of {type(self).__name__} must be 'logistic' for more than "
-                f"two classes. Got {loss.name!r} for {self.classes_.size} classes instead."
-            )
+        self._refuse_margin_of_many(loss)
         if self.class_weight is not None:
-            class_weights: Any = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y, sample_weight=weights
-            )
-            if not (np.isfinite(class_weights).all() and class_weights.min() >= 0.0):
-                raise ValueError(
-                    f"The 'class_weight' parameter of {type(self).__name__} must hold finite "
-                    f"weights of at least 0. Got {self.class_weight!r} instead."
-                )
-            factors = class_weights[class_indices]
+            factors = self._class_weights(y, weights)[class_indices]
             weights = factors if weights is None else weights * factors
         if weights is not None and np.unique(class_indices[weights > 0.0]).size < 2:
             raise ValueError(
@@ -424,12 +416,6 @@ class RobustClassifier(ClassifierMixin, RobustLinear):
         if scores.ndim > 1:
             return log_softmax(scores, axis=1)
         return np.column_stack([log_expit(-scores), log_expit(scores)])
-
-
-def refuse_missing_labels(y: Any) -> None:
-    """Reject pandas.NA and None before scikit-learn does, whose message does not help."""
-    if y is not None and np.asarray(y).dtype.kind == "O":
-        refuse_missing("y", np.asarray(y).ravel())
 
 
 def _encode(class_indices: NDArray[Any], loss: Loss) -> Array:

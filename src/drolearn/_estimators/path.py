@@ -55,6 +55,7 @@ class RobustLinearCV(RobustLinear):
         "path_tol": [Interval(Real, 0, 1, closed="neither")],
     }
     _fold_estimator: ClassVar[type[RobustLinear]]
+    _takes_streams: ClassVar[bool] = False
 
     rhos: Any
     levels: Any

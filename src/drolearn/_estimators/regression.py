@@ -16,6 +16,7 @@ from drolearn._estimators.base import (
     as_sample_weights,
     cast_if_finite,
 )
+from drolearn._estimators.streaming import RegressorStreamMixin
 from drolearn._solvers.inputs import as_labels
 from drolearn._solvers.solvers import Solver
 from drolearn.divergence import Divergence
@@ -26,7 +27,7 @@ __all__ = ["RobustRegressor"]
 Array = NDArray[np.float64]
 
 
-class RobustRegressor(RegressorMixin, RobustLinear):
+class RobustRegressor(RegressorMixin, RegressorStreamMixin):
     """Linear regression that minimises the loss on the worst reweighting of its data.
 
     It guards against shifts of the population, not against outliers, to which the ball gives even
@@ -142,6 +143,10 @@ class RobustRegressor(RegressorMixin, RobustLinear):
         Name of the solver that was used.
     n_iter_ : int
         Number of passes over the data, rounded up.
+    n_samples_seen_ : int
+        After `partial_fit`, the number of rows so far; `n_iter_` is then 1, and losses are NaN.
+    t_ : int
+        After `partial_fit`, the number of steps so far.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)

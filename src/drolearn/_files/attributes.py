@@ -84,6 +84,8 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "tau_": _is_number_or_none,  # files of version 0.1 have none
     "rhos_": _is_reals,
     "levels_": _is_reals,
+    "n_samples_seen_": _is(int),
+    "t_": _is(int),
 }
 
 

@@ -44,8 +44,9 @@ CLASSES: dict[str, Any] = {
 }
 _MODEL = "model.json"
 _NAMES = re.compile(r"manifest\.json|model\.json|arrays/[0-9]{1,6}\.npy")
-# What scikit-learn keeps on an estimator while it fits; callbacks are not a part of the model.
-_NOT_KEPT = ("_skl_callbacks", "_skl_callbacks_to_teardown", "_parent_callback_ctx")
+# What scikit-learn keeps on an estimator while it fits, and what `partial_fit` needs to continue a
+# stream; neither is a part of the model.
+_NOT_KEPT = ("_skl_callbacks", "_skl_callbacks_to_teardown", "_parent_callback_ctx", "_stream")
 
 
 def to_bytes(model: Any) -> bytes:

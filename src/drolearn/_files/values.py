@@ -25,6 +25,7 @@ from drolearn._files.errors import ModelFileError
 from drolearn._solvers import solvers, step_sizes
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
+from drolearn._solvers.solvers import Solver
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["Arrays", "decode", "encode"]
@@ -153,7 +154,9 @@ def decode(value: Any, arrays: Arrays) -> Any:
 
 def _make(cls: type, described: dict[str, Any], arrays: Arrays) -> Any:
     """Call a class of the list with the fields that it has."""
-    if set(described) != set(_settings(cls)):
+    known = set(_settings(cls))
+    # Files of older versions lack settings that solvers have got since.
+    if set(described) != known and not (issubclass(cls, Solver) and set(described) < known):
         raise ValueError(f"{cls.__name__} does not have the fields {sorted(described)}")
     made = cls(**{name: decode(item, arrays) for name, item in described.items()})
     if isinstance(made, History):

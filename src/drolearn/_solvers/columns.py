@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "Moments", "Scaling", "columns_of"]
+__all__ = ["Columns", "Moments", "Scaling", "columns_of", "refuse_extreme"]
 
 Array = NDArray[np.float64]
 Scaling = Literal["exact", "draws", "none"]
@@ -40,13 +40,7 @@ def columns_of(
     """Mean, scale D and trace, see `Problem.columns`, from the moments of some of the n rows."""
     total, square, largest, weight, rows = moments(None)
     mean = np.zeros(total.size)
-    if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
-        wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
-        raise ValueError(
-            f"The 'X' parameter must have columns with largest absolute values between 1e-140 "
-            f"and 1e140, so that squares do not overflow. Column {wrong} has "
-            f"{largest[wrong]:.3g}: rescale it, for example with StandardScaler."
-        )
+    refuse_extreme(largest)
     if not sparse and intercept and scaling != "none":
         mean = total / weight
         _, square, largest, _, _ = moments(mean)
@@ -81,6 +75,17 @@ def columns_of(
     trace = float(scale @ rms**2) + intercept
     intercept_scale = 1.0 if scaling == "draws" else 25.0 / smoothness
     return mean, np.append(scale, intercept_scale * intercept), max(trace, 1e-300)
+
+
+def refuse_extreme(largest: Array) -> None:
+    """Reject columns, by their largest absolute values, whose squares overflow or vanish."""
+    if largest.max(initial=0.0) > 1e140 or np.any((largest > 0.0) & (largest < 1e-140)):
+        wrong = int(np.argmax((largest > 1e140) | ((largest > 0.0) & (largest < 1e-140))))
+        raise ValueError(
+            f"The 'X' parameter must have columns with largest absolute values between 1e-140 "
+            f"and 1e140, so that squares do not overflow. Column {wrong} has "
+            f"{largest[wrong]:.3g}: rescale it, for example with StandardScaler."
+        )
 
 
 def _powers_of_two(scale: Array) -> Array:

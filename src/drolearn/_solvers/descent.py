@@ -26,7 +26,7 @@ from drolearn._solvers.problem import Problem, subsample
 from drolearn._solvers.state_file import load_state, save_state
 from drolearn._solvers.step_sizes import Step, step_sizes_at
 
-__all__ = ["History", "State", "descend", "run_steps"]
+__all__ = ["History", "State", "advance", "descend", "run_steps"]
 
 Array = NDArray[np.float64]
 
@@ -246,6 +246,28 @@ def descend(
     except KeyboardInterrupt:
         return Ending.INTERRUPTED
     return Ending.ALL_PASSES if tol is None else Ending.EXHAUSTED
+
+
+def advance(
+    problem: Problem,
+    method: Method,
+    state: State,
+    *,
+    step: Step,
+    samples: float,
+    clip: float,
+    average: bool,
+) -> bool:
+    """Make steps until `samples` rows are drawn, and nothing else; False if the model diverged.
+
+    Changes `state` in place.
+    """
+    rng = np.random.default_rng()
+    rng.bit_generator.state = state.generator
+    while state.tally.samples < samples:
+        if _make_steps(problem, method, state, rng, step, (clip, average, samples))[0]:
+            return False
+    return True
 
 
 def _chunk_size(problem: Problem) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-__all__ = ["Ending", "describe_exact", "describe_stochastic"]
+__all__ = ["Ending", "describe_exact", "describe_stochastic", "describe_stream"]
 
 
 class Ending(Enum):
@@ -118,6 +118,17 @@ def describe_stochastic(
     clipped, all_corrections = corrections
     if clipped:
         text += f" Taming clipped {clipped} of {all_corrections} corrections."
+    return text
+
+
+def describe_stream(ending: Ending, rows: int, steps: int) -> str:
+    """What a stream has taught so far, in one sentence."""
+    text = f"Learned from {rows:,} rows of a stream in {steps:,} steps of gssg."
+    if ending is Ending.DIVERGED:
+        text += (
+            " The loss diverged on the last rows: the model is the one before, and steps are half "
+            "as long from now on; rescale the columns, or use step_size='auto' or a smaller number."
+        )
     return text
 
 

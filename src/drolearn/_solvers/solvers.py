@@ -256,6 +256,9 @@ class GSSG(Stochastic):
         A batch of M rows uses the radius ρ + inflation · (1/M − 1/N)^((1−delta)/2).
     delta : float, default=0.01
         See `inflation`.
+    max_level : int, default=8
+        For `partial_fit` only: the last batch_size · 2^max_level rows are kept, and draws have as
+        many rows at most.  A larger level has a smaller bias, see docs/streams.md.
     checkpoint : str or path-like, default=None
         A folder in which each fit saves its state to a file of its own.  A fit with the same data,
         settings and seed continues from there, to the same bits as without the interruption.
@@ -282,6 +285,7 @@ class GSSG(Stochastic):
     probabilities: tuple[float, ...] | None = None
     inflation: float = 0.0
     delta: float = 0.01
+    max_level: int = 8
 
     @property
     def name(self) -> str:

@@ -47,6 +47,7 @@ class DaskLinear(RobustLinear):
     client: Any
     n_rounds_: int
     _is_regression: ClassVar[bool]
+    _takes_streams: ClassVar[bool] = False
     _local: ClassVar[type[RobustLinear]]
     """The class of the estimator without Dask."""
 
