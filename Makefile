@@ -23,8 +23,8 @@ endef
 # Tests run on all processors; tests that start processes themselves are in one xdist group.
 PYTEST ?= -n auto --maxprocesses 8 --dist loadgroup
 # The tests that reach all of the core.
-SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_group_draws.py \
-  tests/test_loss.py tests/test_small_radii.py tests/test_threads.py
+SANITIZED ?= tests/test_core.py tests/test_divergence.py tests/test_draws.py tests/test_fuzz_core.py \
+  tests/test_group_draws.py tests/test_loss.py tests/test_small_radii.py tests/test_threads.py
 
 # Data sets that are not part of the package; tests that need them are skipped without them.
 ifneq ($(wildcard ../shared/datasets),)
@@ -45,10 +45,12 @@ test-oldest: $(OLDEST)/.installed  ## tests of core and estimators with the olde
 	$(OLDEST)/bin/python -m pytest $(PYTEST) @tools/oldest-tests.txt
 
 # The tests that try more if DROLEARN_SOAK is set; see tests/soak.py.
-SOAK ?= tests/test_kills.py tests/test_load.py
+SOAK ?= tests/test_fuzz_core.py tests/test_fuzz_readers.py tests/test_kills.py tests/test_load.py
 
-soak: $(VENV)/.dev  ## kills, loads and random input for an hour or so
+soak: $(VENV)/.dev  ## kills, loads and random input for hours; the core under sanitizers, too
+	@$(INSTALL) atheris
 	DROLEARN_SOAK=1 $(BIN)/python -m pytest $(PYTEST) $(SOAK)
+	DROLEARN_SOAK=1 tools/sanitize/run $(BIN)/python $(PYTEST) tests/test_fuzz_core.py
 
 coverage: $(VENV)/.dev  ## all tests, and which lines of the Python code they run
 	$(BIN)/python -m pytest $(PYTEST) --cov --cov-report term:skip-covered

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._solvers.descent import History, State
-from drolearn._solvers.exact import ExactState
+from drolearn._solvers.exact import STAGES, ExactState
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solvers import Folder, Recipe, Solver
-from drolearn._solvers.state_file import load_state, save_state
+from drolearn._solvers.state_file import load_state, made_of, require, save_state
 from drolearn._validation import as_generator
 
 __all__ = ["ExactCheckpoint", "open_checkpoint"]
@@ -42,7 +42,7 @@ def open_checkpoint(
     steps = np.arange(16.0) ** 3
     sizes = np.broadcast_to(np.asarray(recipe.step(steps)), steps.shape)
     file = _folder_for(folder) / f"{_fingerprint(problem, settings, theta, sizes)}.npz"
-    return (State.load(file) if file.exists() else State.new(theta, rng)), file
+    return (State.load(file, theta.shape) if file.exists() else State.new(theta, rng)), file
 
 
 class ExactCheckpoint:
@@ -57,7 +57,10 @@ class ExactCheckpoint:
         name = _fingerprint(problem, (solver.name, tol), theta)
         self.file = _folder_for(solver.checkpoint) / f"{name}.npz"
         if self.file.exists():
-            self.start, self.history = load_state(self.file, self._make)
+            size = problem.from_model(theta).size
+            self.start, self.history = load_state(
+                self.file, lambda content: _exact_state(content, problem, size)
+            )
 
     def save(self, state: ExactState) -> None:
         """Write the state and the history to the file."""
@@ -65,10 +68,31 @@ class ExactCheckpoint:
             content = {item.name: getattr(state, item.name) for item in fields(state)}
             save_state(self.file, {**content, "history": vars(self.history)})
 
-    @staticmethod
-    def _make(content: dict[str, Any]) -> tuple[ExactState, History]:
-        history = History(**content.pop("history"))
-        return ExactState(**content), history
+
+def _exact_state(
+    content: dict[str, Any], problem: Problem, size: int
+) -> tuple[ExactState, History]:
+    """A state for this problem, with points of this size, and the history."""
+    history = made_of(History, content.pop("history"))
+    state = made_of(ExactState, content)
+    pairs, scores = len(state.curvatures), problem.n * problem.m
+    groups = problem.n if problem.groups is None else problem.groups.shares.size
+    has_best = state.best_v.size > 0
+    shapes = {
+        "v": [(size,)], "v_start": [(size,)], "scores": [(scores,)],
+        "changes": [(pairs, size) if pairs else (0,)],
+        "gradient_changes": [(pairs, size) if pairs else (0,)],
+        "best_v": [(size,), (0,)], "best_scores": [(scores,) if has_best else (0,)],
+        "dual_shares": [(groups,), (0,)],
+    }  # fmt: skip
+    for name, known in shapes.items():
+        array = getattr(state, name)
+        require(array.shape in known, f"{name} has the shape {array.shape}")
+        require(bool(np.isfinite(array).all()), f"{name} is not finite")
+    require(state.direction in ("lbfgs", "newton"), "there is no such direction")
+    least = min(state.stage, state.stage_start, state.part, state.steps, state.hints)
+    require(least >= 0 and state.stage < len(STAGES), "a number of steps or a stage is wrong")
+    return state, history
 
 
 def _folder_for(checkpoint: Any) -> Path:

@@ -23,7 +23,7 @@ from drolearn._solvers.draws import Draw, Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem, subsample
-from drolearn._solvers.state_file import load_state, save_state
+from drolearn._solvers.state_file import load_state, made_of, require, save_state
 from drolearn._solvers.step_sizes import Step, step_sizes_at
 
 __all__ = ["History", "State", "advance", "descend", "run_steps"]
@@ -160,15 +160,22 @@ class State:
         save_state(path, content)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> State:
-        """Read a state that `save` has written."""
+    def load(path: str | os.PathLike[str], shape: tuple[int, ...]) -> State:
+        """Read a state that `save` has written, of models of this shape."""
 
         def make(content: dict[str, Any]) -> State:
-            content["history"] = History(**content["history"])
-            content["probabilities"] = tuple(content["probabilities"])
+            counts = content["tally"].values()
+            require(all(0.0 <= each < math.inf for each in counts), "a count is not a count")
+            np.random.default_rng().bit_generator.state = content["generator"]  # raises errors
+            content["history"] = made_of(History, content["history"])
+            content["probabilities"] = tuple(map(float, content["probabilities"]))
             content["tally"] = _tally_of(content["tally"])
-            content["anchoring"] = Anchoring(**content["anchoring"])
-            return State(**content)
+            content["anchoring"] = made_of(Anchoring, content["anchoring"])
+            state = made_of(State, content)
+            models = (state.theta, state.average, state.drift, state.best)
+            require(all(each.shape == shape for each in models), "a model has another shape")
+            require(state.anchor.shape in (shape, (0, shape[1])), "the anchor has another shape")
+            return state
 
         return load_state(path, make)
 

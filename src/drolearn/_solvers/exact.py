@@ -45,7 +45,7 @@ from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.warm_start import warm_start
 
-__all__ = ["ExactState", "Minimum", "minimise"]
+__all__ = ["STAGES", "ExactState", "Minimum", "minimise"]
 
 Array = NDArray[np.float64]
 Watch = Callable[[int, Array, float, float], bool]
@@ -68,6 +68,8 @@ _LESS_SMOOTHING = 0.1
 _BY_ITSELF = (Ending.CONVERGED, Ending.STUCK)
 # The logistic loss of a margin of 0.1.
 _SEPARATED = math.log1p(math.exp(-0.1))
+#: The methods of the stages.
+STAGES = ("first", "newton", "closer", "smoothed")
 # Seconds between two saves, and how many times as long as the save itself that must be.
 _SAVE_EVERY = 1.0
 _SAVE_SHARE = 20.0
@@ -187,12 +189,11 @@ class _Solve(Run):
             self.restore(start)
         else:
             self.set_up(self.problem.from_model(start))
-        stages = (self.first, self.newton, self.closer, self.smoothed)
         try:
-            for stage in range(self.stage, len(stages)):
+            for stage in range(self.stage, len(STAGES)):
                 if not self.resuming:
                     self.stage, self.stage_start, self.part = stage, self.iterates.steps, 0
-                stages[stage]()
+                getattr(self, STAGES[stage])()
                 if self.certified():
                     break
         except KeyboardInterrupt:

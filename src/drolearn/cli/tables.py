@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -65,8 +66,13 @@ def read(source: str) -> Table:
         raise InputError(f"There is no file {source!r}: check the name of the data.")
     try:
         found = _READERS[kind](sys.stdin.buffer if source == "-" else path)
-    except (ImportError, MemoryError):
+    except ImportError:
         raise
+    except MemoryError as error:
+        raise InputError(
+            f"{source!r} needs more memory than there is: use fewer rows or columns; if the file "
+            f"is small, it is damaged."
+        ) from error
     except Exception as error:  # a damaged file can fail in any way
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk, not the content: pyarrow raises OSError for both
@@ -208,7 +214,8 @@ def _read_npz(path: Path) -> Table:
     import pandas as pd
     import scipy.sparse as sp
 
-    with np.load(path, allow_pickle=False) as stored:
+    # Damage can make np.load seek to places for which files, but not bytes, raise an OSError.
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as stored:
         content = {name: stored[name] for name in stored.files}
     if "X" in content:
         X: Any = content.pop("X")

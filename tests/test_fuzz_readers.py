@@ -1,0 +1,35 @@
+"""Files with any content: a result or a named error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from tests.fuzz.inputs import changed, often
+from tests.fuzz.readers import READERS, seeds_of
+from tests.fuzz.run import RUNS
+from tests.soak import SOAK
+
+
+@pytest.mark.filterwarnings("ignore")  # of pandas, about what it cannot parse
+@pytest.mark.parametrize("name", READERS)
+def test_any_content(name):
+    """With those of the core, 10,000 inputs; reading a .skops file takes long."""
+    often(100 if name == "skops" else 500)(given(changed(seeds_of(name)))(READERS[name]))()
+
+
+@pytest.mark.skipif(not SOAK, reason="takes long: make soak")
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install '.[soak]'")
+@pytest.mark.parametrize("name", RUNS)
+def test_inputs_that_reach_new_lines(name, tmp_path):
+    command = [sys.executable, "-m", "tests.fuzz.run", name, str(RUNS[name])]
+    root = Path(__file__).parents[1]
+    with open(tmp_path / "log.txt", "w+", encoding="utf-8", errors="replace") as log:
+        ran = subprocess.run(command, cwd=root, stdout=log, stderr=log)
+        log.seek(0)
+        assert ran.returncode == 0, log.read()[-5000:]
