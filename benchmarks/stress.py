@@ -57,13 +57,11 @@ def main() -> None:
             "report": lambda: stress_test(losses=losses),
             "adult": lambda: stress_test(model, X, y, groups=groups, random_state=0),
             "html": lambda: _page(adult_report),
+            "all": lambda: stress_test(
+                model, X, y, groups=groups, divergence="all", random_state=0
+            ),
         }
     )
-    # It takes long enough to be measured once.
-    start = time.process_time()
-    with threadpool_limits(1):
-        stress_test(model, X, y, groups=groups, divergence="all", random_state=0)
-    seconds["all"] = time.process_time() - start
     one = {"against": "one worst case", "threads": 1, "note": "10⁶ exponential losses, ρ = 1"}
     rows = [
         {
@@ -106,7 +104,7 @@ def main() -> None:
             "against": "s",
             "bar": "",
             "threads": 1,
-            "note": "most of it is the bootstrap of KL, reverse KL and Jensen-Shannon",
+            "note": "15,060 rows, groups of four columns and their combinations",
         },
     ]
     save("stress", rows)

@@ -2,8 +2,8 @@
 
 influence     R ± t · standard error, from the influence function (:mod:`.worst_cases`)
 bootstrap-t   quantiles of (R* − R)/error* over bootstrap samples (:mod:`.bootstrap`), where few
-              rows carry the worst case; the interval is the union of this one and that of the
-              influence function
+              rows carry the worst case or one makes much of the variance; the interval is the union
+              of this one and that of the influence function
 binomial      exact, for losses that are 0 or 1: the robust loss is a monotone function of the error
               rate, so Clopper and Pearson's interval of the error rate maps to it
 """
@@ -27,8 +27,9 @@ __all__ = ["Intervals", "as_level", "intervals", "mean_upper_bound", "note"]
 
 Array = NDArray[np.float64]
 
-# The bootstrap is used if the worst-case weights have at most this effective sample size.
-FEW_ROWS = 500.0
+# The bootstrap is used if the worst-case weights have at most this effective sample size, or if one
+# row makes more than this share of the variance: then the law of R is skewed.
+FEW_ROWS, _SKEWED = 500.0, 0.02
 
 
 class Intervals:
@@ -156,7 +157,8 @@ def intervals(
     low, high = found.value - width, found.value + width
     method = ["influence"] * len(balls)
     few: list[int] = np.flatnonzero(
-        (found.squares >= (1.0 - 1e-9) / FEW_ROWS) & (found.error > 0.0)
+        ((found.squares >= (1.0 - 1e-9) / FEW_ROWS) | (found.largest > _SKEWED))
+        & (found.error > 0.0)
     ).tolist()
     law = quantiles(sample, [balls[k] for k in few], level, rng)
     if law is not None:
