@@ -106,6 +106,21 @@ def test_many_weighted_losses_sum_to_one(divergence):
     assert wc.gap <= 1e-10 * (z.max() - z.min())
 
 
+def test_a_quantile_between_two_weighted_losses_is_found():
+    """The mass above one loss and that from the next one on differ by rounding only."""
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(5, 60))
+        z, base = np.sort(rng.exponential(size=n))[::-1], rng.random(n)
+        k = int(rng.integers(1, n))
+        share = base[:k].sum() / base.sum()
+        wc = worst_case(z, divergence=CVaR(share), sample_weight=base)
+        assert wc.value == pytest.approx(np.average(z[:k], weights=base[:k]), rel=1e-12)
+        moved = worst_case(z, 1.0 - share, TotalVariation(), base)
+        assert moved.gap <= 1e-12
+        assert moved.weights.sum() == pytest.approx(1.0, rel=1e-12)
+
+
 def test_total_variation_moves_mass_from_the_bottom_to_the_top():
     wc = worst_case([1.0, 2.0, 3.0, 4.0], 0.375, TotalVariation())
     np.testing.assert_allclose(wc.weights, [0.0, 0.125, 0.25, 0.625], rtol=1e-15)

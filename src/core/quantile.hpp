@@ -82,8 +82,10 @@ inline void advance_quantile(const Ball& ball, Search& search) {
     const double target = variation ? rho : 1.0 - level;
     bool too_high = variation ? below > rho : above + equal < level;
     bool too_low = variation ? below + equal < rho : above > level;
-    // By rounding of the masses there may be no loss on the side to be searched.
-    if ((too_high && sums.under == -infinity) || (too_low && sums.over == infinity)) {
+    // By rounding of the masses there may be no loss on the side to be searched, or only losses
+    // that are known to be on the other side.
+    if ((too_high && (sums.under == -infinity || sums.under < state.low)) ||
+        (too_low && (sums.over == infinity || sums.over > state.high))) {
         too_high = too_low = false;
     }
     if (!too_high && !too_low) {
