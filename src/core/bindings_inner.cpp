@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bound_types.hpp"
+#include "coordinates.hpp"
 #include "tails.hpp"
 
 namespace drolearn::bindings {
@@ -192,6 +193,25 @@ void sums_of_tails(const Vector& z, const Vector& base, OutMatrix out) {
     }));
 }
 
+size_t descend_coordinates(const Matrix& hessian, const Vector& penalty, const Vector& start,
+                           OutVector step, OutVector slope, size_t sweeps, double tolerance) {
+    const size_t size = start.size();
+    require(hessian.shape(0) == size && hessian.shape(1) == size,
+            "hessian must have one row and one column for each coordinate.");
+    require_length(penalty, size, "penalty");
+    require_length(step, size, "step");
+    require_length(slope, size, "slope");
+    const Quadratic q{hessian.data(), penalty.data(), start.data(), size};
+    bool going = true;
+    const size_t done = without_lock(size * size, [&] {
+        Workers workers(1, check_signals);
+        return coordinate_descent(q, step.data(), slope.data(), sweeps, tolerance,
+                                  [&] { return going = workers.poll(); });
+    });
+    raise_if_interrupted(going);
+    return done;
+}
+
 void elementary(const std::string& name, const Vector& x, OutVector out, bool portable) {
     constexpr std::pair<const char*, Elementary> functions[] = {
         {"exp", Elementary::exp},
@@ -258,6 +278,11 @@ void bind_inner(nb::module_& module) {
                "Write losses in decreasing order.");
     module.def("tail_sums", &sums_of_tails, "z"_a.noconvert(), "base"_a.noconvert(),
                "out"_a.noconvert(), "Write Σ b (z − η)₊ʲ, j = 0 ... 4, at each of sorted losses.");
+    module.def("coordinate_descent", &descend_coordinates, "hessian"_a.noconvert(),
+               "penalty"_a.noconvert(), "start"_a.noconvert(), "step"_a.noconvert(),
+               "slope"_a.noconvert(), "sweeps"_a, "tolerance"_a,
+               "Lower a quadratic function with an l1 penalty: change the step and the slope, "
+               "return the number of sweeps.");
     module.def("elementary", &elementary, "name"_a, "x"_a.noconvert(), "out"_a.noconvert(),
                "portable"_a = false, "Write an elementary function of x, for tests.");
 }

@@ -19,7 +19,7 @@ NOT_SOLVED: int = 2
 
 def target() -> str:
     """
-    The target that the kernels in use are compiled for: "portable" or "avx2".
+    The target that the kernels in use are compiled for: "portable", "avx2" or "avx512".
     """
 
 class Divergence:
@@ -361,6 +361,25 @@ def tail_sums(
     out: Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
 ) -> None:
     """Write Σ b (z − η)₊ʲ, j = 0 ... 4, at each of sorted losses."""
+
+def coordinate_descent(
+    hessian: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+    ],
+    penalty: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    start: Annotated[
+        NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+    ],
+    step: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    slope: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    sweeps: int,
+    tolerance: float,
+) -> int:
+    """
+    Lower a quadratic function with an l1 penalty: change the step and the slope, return the number of sweeps.
+    """
 
 def elementary(
     name: str,

@@ -222,7 +222,7 @@ def domain_agreement(
         validation,
         test.reshape(len(splits), -1),
         np.array([int(np.argmax(one.cv_results_["chosen"])) for one in inner]),
-        validation[:, : inner[0].l2s_.size].argmax(axis=1),
+        validation[:, : len(inner[0]._penalties)].argmax(axis=1),
     )
 
 

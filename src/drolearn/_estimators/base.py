@@ -124,6 +124,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         "divergence": [str, Divergence],
         "tau": [Interval(Real, 0, None, closed="both"), None],
         "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "l1": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "solver": [str, Solver],
         "max_iter": [Interval(Real, 0, None, closed="neither")],
@@ -141,6 +142,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
     tau: float | None = None  # cross-validation has no such parameter
     loss: Any
     l2: Any
+    l1: float = 0.0  # cross-validation has no such parameter
     fit_intercept: bool
     solver: Any
     max_iter: float
@@ -243,7 +245,13 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         return replace(data, reference=losses)
 
     def _problem(
-        self, data: TrainingData, group_indices: Any, rho: Any, divergence: Any, l2: float
+        self,
+        data: TrainingData,
+        group_indices: Any,
+        rho: Any,
+        divergence: Any,
+        l2: float,
+        l1: float,
     ) -> Problem:
         """Build the problem for these data and settings."""
         n, d = data.X.shape
@@ -256,6 +264,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
             divergence=as_divergence(divergence),
             loss=self._loss(),
             l2=l2,
+            l1=l1,
             fit_intercept=self.fit_intercept,
             n_jobs=self.n_jobs,
             reference=data.reference,
@@ -268,6 +277,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         rho: Any,
         divergence: Any,
         l2: float,
+        l1: float,
         context: Any = None,
         split_groups: Any = None,
     ) -> Self:
@@ -287,12 +297,12 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         group_indices, self.groups_ = None, None
         if groups is not None:
             self.groups_, group_indices = as_groups(groups, data.X.shape[0])
-        problem = self._problem(data, group_indices, rho, divergence, l2)
+        problem = self._problem(data, group_indices, rho, divergence, l2, l1)
         warn_of_all_weights(problem, stacklevel=5)
         watch = self._progress_callback(data, context)
 
         def in_ball(radius: float) -> Problem:
-            return self._problem(data, group_indices, radius, divergence, l2)
+            return self._problem(data, group_indices, radius, divergence, l2, l1)
 
         problem, solution = self._solve(problem, watch, in_ball if rho is None else None)
         self._set_attributes(problem, solution, data.X.dtype)
@@ -354,7 +364,8 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
     def _set_attributes(self, problem: Problem, solution: Solution, dtype: Any) -> None:
         for name, value in self._coefficients(solution.theta, dtype).items():
             setattr(self, name, value)
-        self.rho_, self.l2_, self.divergence_ = problem.rho, problem.l2, problem.divergence
+        self.rho_, self.divergence_ = problem.rho, problem.divergence
+        self.l2_, self.l1_ = problem.l2, problem.l1
         self.tau_ = None if self.tau is None else float(self.tau)
         if self.tau_ is not None:
             self.rho_ = solution.worst.achieved

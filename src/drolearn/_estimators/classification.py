@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
     """Linear classifier that minimises the loss on the worst reweighting of its data.
 
-    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
-    all weights within a φ-divergence ball of radius ρ around the sample weights.
+    It minimises R(w, c) + l2/2 ‖w‖² + l1 ‖w‖₁, where the robust loss R is the largest weighted mean
+    loss over all weights within a φ-divergence ball of radius ρ around the sample weights.
 
     Parameters
     ----------
@@ -59,6 +59,10 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         with rho=0 the model is that of ``LogisticRegression()``. Use l2 = 1/(C Σw) for another C,
         and 0 for no penalty. With "auto", multiplying all weights by k has the effect of C = k, as
         in scikit-learn; with a number, only the proportions of the weights matter.
+    l1 : float, default=0
+        Penalty l1 ‖w‖₁, which makes coefficients exactly 0; the intercept is not penalised. With
+        l2, this is the elastic net. l1 = 1/(C Σw) and l2 = 0 are those of
+        ``LogisticRegression(l1_ratio=1, C=C)`` for rho=0. Needs an exact solver.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     class_weight : dict, "balanced" or None, default=None
@@ -112,8 +116,8 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         Divergence that was used.
     tau_ : float or None
         Price of the soft ball that was used.
-    l2_ : float
-        Penalty that was used.
+    l2_, l1_ : float
+        Penalties that were used.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty; with `tau`, R is max Σ p l − τ D.
     robust_regret_ : float or None
@@ -190,6 +194,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         tau: float | None = None,
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
+        l1: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Solver = "auto",
@@ -207,6 +212,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         self.tau = tau
         self.loss = loss
         self.l2 = l2
+        self.l1 = l1
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver
@@ -268,7 +274,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         array(['no', 'yes'], dtype='<U3')
         """
         data = self._training_data(X, y, sample_weight, reference_losses)
-        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
+        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2), self.l1)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         refuse_missing_labels(y)

@@ -19,8 +19,8 @@ __all__ = ["RobustClassifierCV"]
 class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     """Robust linear classifier with radius and penalty chosen by cross-validation.
 
-    It minimises R(w, c) + l2/2 ‖w‖², where the robust loss R is the largest weighted mean loss over
-    all weights within a φ-divergence ball of radius ρ around the sample weights. After
+    It minimises R(w, c) + l2/2 ‖w‖² + l1 ‖w‖₁, where the robust loss R is the largest weighted mean
+    loss over all weights within a φ-divergence ball of radius ρ around the sample weights. After
     cross-validation, it is fitted with the best radius and penalty on all rows.
 
     Parameters
@@ -33,6 +33,11 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Penalties to try, as multiples of 1/Σw, where w are the weights of the rows of each fit:
         the multiple k is scikit-learn's C = 1/k. None tries ten multiples from 1e4 to 1e-4, the
         grid of LogisticRegressionCV.
+        With `l1s`, None tries 0 alone.
+    l1s : array-like of float, default=None
+        Penalties l1 ‖w‖₁ to try, as multiples of 1/Σw like `l2s`: with l2s=[0], the multiple k is
+        scikit-learn's C = 1/k of an l1 penalty. None has no such penalty. Each fit starts
+        from the model of the previous penalty. Needs an exact solver.
     levels : array-like of float, default=None
         Levels of CVaR to try, for divergence="cvar" only, which has no radius. None tries 1, 0.9,
         0.7, 0.5, 0.3, 0.2 and 0.1.
@@ -107,6 +112,8 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Divergence of the final fit; for CVaR, with the level that was chosen.
     best_l2_ : float
         Chosen penalty, as a multiple of 1/Σw; the largest of them if several are equally good.
+    best_l1_ : float
+        Chosen l1 penalty, as a multiple of 1/Σw; 0 without `l1s`.
     best_score_ : float
         Mean score of the choice.
     rhos_ : ndarray of shape (n_rhos,)
@@ -115,21 +122,24 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Levels in decreasing order; only for CVaR.
     l2s_ : ndarray of shape (n_l2s,)
         Penalties in decreasing order, as multiples of 1/Σw.
+    l1s_ : ndarray of shape (n_l1s,)
+        Penalties l1 in decreasing order, as multiples of 1/Σw; 0 alone without `l1s`.
     scores_ : ndarray of shape (n_folds, n_rhos, n_l2s)
-        Scores on the validation rows; larger is better.
-    zero_models_ : ndarray of shape (n_folds, n_rhos, n_l2s), bool
+        Scores on the validation rows; larger is better. With `l1s`, the last axis has all pairs of
+        `l2s_` and `l1s_`, of which l1 changes fastest.
+    zero_models_ : ndarray like `scores_`, bool
         Whether the model is zero, or cannot be told from zero within `path_tol`.
     cv_results_ : dict of ndarrays
         A table with one entry for each candidate, for ``pandas.DataFrame(clf.cv_results_)``: rho
-        (or level), l2, mean_score, standard_error, zero_model, chosen.
+        (or level), l2, l1 (with `l1s`), mean_score, standard_error, zero_model, chosen.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients; one row for two classes.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     classes_ : ndarray of shape (n_classes,)
         Class labels.
-    l2_ : float
-        Penalty of the final fit, `best_l2_`/Σw.
+    l2_, l1_ : float
+        Penalties of the final fit, `best_l2_`/Σw and `best_l1_`/Σw.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty.
     robust_regret_ : float or None
@@ -189,12 +199,14 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     _parameter_constraints.pop("rho")
     _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
+    _parameter_constraints.pop("l1")
 
     def __init__(
         self,
         rhos: ArrayLike | None = None,
         *,
         l2s: ArrayLike | None = None,
+        l1s: ArrayLike | None = None,
         levels: ArrayLike | None = None,
         cv: Any = None,
         scoring: Any = "loss",
@@ -217,6 +229,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     ) -> None:
         self.rhos = rhos
         self.l2s = l2s
+        self.l1s = l1s
         self.levels = levels
         self.cv = cv
         self.scoring = scoring

@@ -104,15 +104,16 @@ def score_fold(
     results: list[list[_Result]] = [[] for _ in balls]
     models: list[list[Start]] = []  # of the last penalties, one for each ball
     zero: tuple[int, Solution, Start] | None = None  # the smallest ball with a zero model
-    for multiple in path.l2s_:
-        l2 = penalty_of(data, float(multiple), train)
+    for multiples in path._penalties:
+        l2, l1 = (penalty_of(data, float(multiple), train) for multiple in multiples)
         models = [*models[-2:], []]
         for k, ball in enumerate(balls):
-            problem = solver.problem(ball, l2)
-            # A zero model that is optimal for a ball is so for all larger ones and all penalties.
+            problem = solver.problem(ball, l2, l1)
+            # A zero model that is optimal for a ball is so for all larger ones and all penalties,
+            # unless it owes that to its l1 penalty.
             if zero is None or k < zero[0]:
                 solution, start = solver.solve(problem, k, _starts(models, k))
-                if solution.ending is Ending.ZERO_MODEL:
+                if solution.ending is Ending.ZERO_MODEL and not l1:
                     zero = k, solution, start
             else:
                 _, solution, start = zero
@@ -149,9 +150,10 @@ class _FoldSolver:
         self.first: Problem | None = None
         self.shared_ball = SharedBall()
 
-    def problem(self, ball: Ball, l2: float) -> Problem:
+    def problem(self, ball: Ball, l2: float, l1: float) -> Problem:
         """Make a problem that shares with all others what depends on the rows only."""
-        problem = self.model._problem(self.data, self.groups, ball.rho, ball.divergence, l2)
+        model, groups = self.model, self.groups
+        problem = model._problem(self.data, groups, ball.rho, ball.divergence, l2, l1)
         if self.first is None:
             self.first = problem
         return replace(problem, measured=self.first.columns, shared_ball=self.shared_ball)

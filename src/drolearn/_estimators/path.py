@@ -48,6 +48,7 @@ class RobustLinearCV(RobustLinear):
         "rhos": ["array-like", None],
         "levels": ["array-like", None],
         "l2s": ["array-like", None],
+        "l1s": ["array-like", None],
         "cv": ["cv_object"],
         "scoring": [StrOptions(set(LOSS_SCORES) | set(get_scorer_names())), callable],
         "scoring_rho": [Interval(Real, 0, None, closed="both")],
@@ -60,6 +61,7 @@ class RobustLinearCV(RobustLinear):
     rhos: Any
     levels: Any
     l2s: Any
+    l1s: Any
     cv: Any
     scoring: Any
     scoring_rho: float
@@ -70,9 +72,9 @@ class RobustLinearCV(RobustLinear):
         """Score all candidates in all folds, then fit with the best one on all rows."""
         n = data.X.shape[0]
         balls = self._balls()
-        self.l2s_ = _as_grid("l2s", _L2S if self.l2s is None else self.l2s)[::-1]
-        if not np.isfinite(self.l2s_).all():
-            raise ValueError("The 'l2s' parameter must hold finite numbers. Got inf instead.")
+        only_l1 = self.l1s is not None and self.l2s is None
+        self.l2s_ = _as_penalties("l2s", _L2S if self.l2s is None and not only_l1 else self.l2s)
+        self.l1s_ = _as_penalties("l1s", self.l1s)
         rows = Rows(
             None if groups is None else as_groups(groups, n)[1],
             None if domains is None else as_groups(domains, n, "domains")[1],
@@ -98,17 +100,23 @@ class RobustLinearCV(RobustLinear):
         self.scores_, self.zero_models_ = table[..., 0], table[..., 1] > 0.0
         self._warn_of_unconverged(int((table[..., 2] == 0.0).sum()), table[..., 2].size)
         ball, penalty = self._best_candidate(balls, folds)
-        self.best_l2_ = float(self.l2s_[penalty])
+        self.best_l2_, self.best_l1_ = self._penalties[penalty]
         refit = context.subcontext(task_name="refit")
         refit.call_on_fit_task_begin(**arguments)
-        l2 = penalty_of(data, self.best_l2_)
+        l2, l1 = penalty_of(data, self.best_l2_), penalty_of(data, self.best_l1_)
         chosen = balls[ball]
-        self._fit(data, groups, chosen.rho, chosen.divergence, l2, refit, split_groups)
+        self._fit(data, groups, chosen.rho, chosen.divergence, l2, l1, refit, split_groups)
         refit.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         return self
 
     # -- the grid and the folds ------------------------------------------------------------
+
+    @property
+    def _penalties(self) -> list[tuple[float, float]]:
+        """The candidates of l2 and l1, as multiples of 1/Σw."""
+        l1s = getattr(self, "l1s_", np.zeros(1))  # models of version 0.1 have none
+        return [(l2, l1) for l2 in self.l2s_.tolist() for l1 in l1s.tolist()]
 
     def _balls(self) -> list[Ball]:
         """Return the balls from the smallest to the largest; sets `rhos_` or `levels_`."""
@@ -226,7 +234,7 @@ class RobustLinearCV(RobustLinear):
         name = "level" if isinstance(balls[0].divergence, CVaR) else "rho"
         self.cv_results_ = {
             name: np.array([one.number for one in balls])[ball.ravel()],
-            "l2": self.l2s_[penalty.ravel()],
+            **self._table_of_penalties(penalty.ravel()),
             "mean_score": mean.ravel(),
             "standard_error": _standard_error(self.scores_).ravel(),
             "zero_model": is_zero.ravel(),
@@ -234,9 +242,18 @@ class RobustLinearCV(RobustLinear):
         }
         return best
 
+    def _table_of_penalties(self, numbers: Indices) -> dict[str, Array]:
+        """Return the columns of `cv_results_` with the penalties; l1 only if it was searched."""
+        l2, l1 = np.array(self._penalties)[numbers].T
+        return {"l2": l2} if self.l1s is None else {"l2": l2, "l1": l1}
+
     def _describe(self, ball: Ball, penalty: Any) -> str:
         name = "level" if isinstance(ball.divergence, CVaR) else "rho"
-        return f"{name} = {ball.number:g}, l2 = {self.l2s_[penalty]:g}/Σw"
+        return f"{name} = {ball.number:g}, {self._penalty_label(penalty)}"
+
+    def _penalty_label(self, penalty: Any) -> str:
+        l2, l1 = self._penalties[penalty]
+        return f"l2 = {l2:.3g}/Σw" + ("" if self.l1s is None else f", l1 = {l1:.3g}/Σw")
 
     def _warn_of_unconverged(self, count: int, fits: int) -> None:
         if count and self.tol is not None:
@@ -285,18 +302,19 @@ class RobustLinearCV(RobustLinear):
             name, balls = "radius ρ", self.rhos_
         # Equal distances: radii are chosen on a scale that is neither linear nor logarithmic.
         place = np.arange(balls.size)
-        chosen = int(np.flatnonzero(self.l2s_ == self.best_l2_)[0])
-        colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.9, self.l2s_.size))
-        for k, l2 in enumerate(self.l2s_):
+        count = len(self._penalties)
+        chosen = self._penalties.index((self.best_l2_, getattr(self, "best_l1_", 0.0)))
+        colours = plt.get_cmap("viridis")(np.linspace(0.0, 0.9, count))
+        for k in range(count):
             strong = k == chosen
             ax.errorbar(
                 place, mean[:, k], error[:, k] if strong else None, color=colours[k],
                 marker="o" if strong else None, linewidth=2.0 if strong else 0.8, capsize=3,
-                label=f"l2 = {l2:.3g}/Σw",
+                label=self._penalty_label(k),
             )  # fmt: skip
         is_zero = np.argwhere(self.zero_models_.any(axis=0))
         ax.plot(is_zero[:, 0], mean[tuple(is_zero.T)], "x", color="black", label="_zero models")
-        best = int(np.flatnonzero(self.cv_results_["chosen"])[0]) // self.l2s_.size
+        best = int(np.flatnonzero(self.cv_results_["chosen"])[0]) // count
         ax.axvline(place[best], linestyle=":", color="black", label=f"chosen: {balls[best]:g}")
         ax.set_xticks(place, [f"{ball:g}" for ball in balls])
         label = self.scoring if isinstance(self.scoring, str) else "score"
@@ -311,6 +329,14 @@ def _as_grid(parameter: str, values: ArrayLike) -> Array:
     if given.size == 0:
         raise ValueError(f"The '{parameter}' parameter must hold at least one number. Got none.")
     return np.unique([as_radius(value, parameter) for value in given.tolist()])
+
+
+def _as_penalties(parameter: str, values: ArrayLike | None) -> Array:
+    """Validate multiples of 1/Σw; return them in decreasing order, 0 alone for None."""
+    grid = np.zeros(1) if values is None else _as_grid(parameter, values)[::-1]
+    if not np.isfinite(grid).all():
+        raise ValueError(f"The '{parameter}' parameter must hold finite numbers. Got inf instead.")
+    return grid
 
 
 def _argmax(mean: Array) -> tuple[int, int]:

@@ -31,9 +31,9 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
     """Linear regression that minimises the loss on the worst reweighting of its data.
 
     It guards against shifts of the population, not against outliers, to which the ball gives even
-    more weight: use loss="huber" where outliers are errors. It minimises R(w, c) + l2/2 ‖w‖², where
-    the robust loss R is the largest weighted mean loss over all weights within a φ-divergence ball
-    of radius ρ around the sample weights.
+    more weight: use loss="huber" where outliers are errors. It minimises
+    R(w, c) + l2/2 ‖w‖² + l1 ‖w‖₁, where the robust loss R is the largest weighted mean loss
+    over all weights within a φ-divergence ball of radius ρ around the sample weights.
 
     Parameters
     ----------
@@ -61,6 +61,10 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         by k has the effect of alpha = 1/k, as in scikit-learn; with a number, only the proportions
         of the weights matter. With loss="huber", the penalty has a larger effect the larger the
         values of y are: scale y, or use a smaller l2.
+    l1 : float, default=0
+        Penalty l1 ‖w‖₁, which makes coefficients exactly 0; the intercept is not penalised. With
+        l2, this is the elastic net. l1 = alpha · l1_ratio and
+        l2 = alpha · (1 − l1_ratio) are those of ``ElasticNet`` for rho=0. Needs an exact solver.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : str or Solver, default="auto"
@@ -109,8 +113,8 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         Divergence that was used.
     tau_ : float or None
         Price of the soft ball that was used.
-    l2_ : float
-        Penalty that was used.
+    l2_, l1_ : float
+        Penalties that were used.
     robust_loss_ : float
         Robust loss R on the training data, without the penalty; with `tau`, R is max Σ p l − τ D.
     robust_regret_ : float or None
@@ -181,6 +185,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         tau: float | None = None,
         loss: str | Loss = "squared",
         l2: float | str = "auto",
+        l1: float = 0.0,
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
         max_iter: float = 200,
@@ -197,6 +202,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         self.tau = tau
         self.loss = loss
         self.l2 = l2
+        self.l1 = l1
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter
@@ -257,7 +263,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         array([1.])
         """
         data = self._training_data(X, y, sample_weight, reference_losses)
-        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2))
+        return self._fit(data, groups, self.rho, self.divergence, data.penalty(self.l2), self.l1)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         X, y = validate_data(self, X, y, y_numeric=True, **X_FORMATS)

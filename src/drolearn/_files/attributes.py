@@ -81,6 +81,9 @@ _OF_CROSS_VALIDATION: dict[str, Callable[[Any], bool]] = {
 _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "feature_names_in_": _is_vector,
     "worst_case_weights_": _is_reals,
+    "l1_": is_number,  # as the next three, not in files of version 0.1
+    "best_l1_": is_number,
+    "l1s_": _is_reals,
     "tau_": _is_number_or_none,  # files of version 0.1 have none
     "rhos_": _is_reals,
     "levels_": _is_reals,

@@ -50,7 +50,8 @@ def choose(problem: Problem, tol: float, max_iter: float) -> Solver:
     passes = max(0.5, 3e5 / n) * (1e-3 / tol)
     # Balls over groups are often so large that groups have equal losses: there, exact solvers are
     # faster.
-    possible = problem.groups is None and problem.divergence.strictly_convex and passes <= max_iter
+    smooth = problem.divergence.strictly_convex and not problem.l1
+    possible = problem.groups is None and smooth and passes <= max_iter
     # Where GSSG was faster: on many rows, or for a rough solution where rows are far more than
     # columns.
     many_rows = n >= 200_000 and tol >= 1e-4

@@ -44,6 +44,7 @@ def as_problem(
     groups: ArrayLike | None,
     n_jobs: int | None,
     reference_losses: ArrayLike | None = None,
+    l1: float = 0.0,
 ) -> Problem:
     """Check what a user passed to `solve`, and make a problem of it."""
     from sklearn.utils import check_array, check_consistent_length
@@ -61,6 +62,7 @@ def as_problem(
         divergence=as_divergence(divergence),
         loss=loss,
         l2=l2,
+        l1=l1,
         fit_intercept=fit_intercept,
         n_jobs=n_jobs,
         reference=as_reference_losses(reference_losses, X.shape[0]),
@@ -80,15 +82,18 @@ def make_problem(
     fit_intercept: bool,
     n_jobs: int | None,
     reference: Array | None = None,
+    l1: float = 0.0,
 ) -> Problem:
     """A problem of data, labels, weights and groups that are already checked."""
     if not isinstance(X, np.ndarray) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    if not 0.0 <= float_or_nan(l2) < math.inf:
-        raise ValueError(
-            f"The 'l2' parameter must be a finite number of at least 0. Got {l2!r} instead."
-        )
+    for name, strength in (("l2", l2), ("l1", l1)):
+        if not 0.0 <= float_or_nan(strength) < math.inf:
+            raise ValueError(
+                f"The '{name}' parameter must be a finite number of at least 0. Got {strength!r} "
+                f"instead."
+            )
     if loss.of == "residual":
         if weights is not None:
             labels = np.where(weights > 0.0, labels, 0.0)  # ignore rows without weight
@@ -116,6 +121,7 @@ def make_problem(
         divergence=divergence,
         rho=radius,
         l2=float(l2),
+        l1=float(l1),
         intercept=bool(fit_intercept),
         m=int(labels.max()) + 1 if loss.of == "classes" else 1,
         groups=parts,

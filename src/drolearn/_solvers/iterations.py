@@ -133,7 +133,8 @@ def near_baseline(problem: Problem, value: float) -> bool:
 
 def can_separate(problem: Problem) -> bool:
     """Whether the loss may tend to 0 without reaching it, as it does for separable classes."""
-    return problem.l2 == 0.0 and problem.loss.kind in ("logistic", "multinomial")
+    unpenalised = problem.l2 == 0.0 and problem.l1 == 0.0
+    return unpenalised and problem.loss.kind in ("logistic", "multinomial")
 
 
 def _iterate(

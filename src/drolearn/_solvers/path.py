@@ -87,7 +87,8 @@ class Path:
     @staticmethod
     def suits(problem: Problem) -> bool:
         """Whether problems on a path are solved faster than one by one."""
-        return problem.divergence.strictly_convex and not can_separate(problem)
+        smooth = problem.divergence.strictly_convex and not problem.l1
+        return smooth and not can_separate(problem)
 
     @staticmethod
     def forms_hessians(problem: Problem) -> bool:

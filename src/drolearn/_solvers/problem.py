@@ -1,6 +1,6 @@
 """The objective of a robust linear model, and what solvers compute in passes over all rows.
 
-    F(θ) = R(losses of X w + c) + l2/2 ‖w‖²,    θ = (w, c) for each score
+    F(θ) = R(losses of X w + c) + l2/2 ‖w‖² + l1 ‖w‖₁,    θ = (w, c) for each score
 
 X is read in place: dense in any memory order or CSR, float32 or float64.  Solvers work in scaled
 coordinates v with w = √D v.  Columns are also centred if there is an intercept to absorb the shift,
@@ -70,7 +70,7 @@ class Problem:
         ±1 for losses of the margin, numbers for losses of the residual, 0 … m−1 for classes.
     weights : array of shape (n,) or None
         Weights of the rows; None for equal ones.
-    loss, divergence, rho, l2, intercept
+    loss, divergence, rho, l2, l1, intercept
         As in :func:`drolearn.solve`.
     m : int, default=1
         Scores of a row: the number of classes of the multinomial loss, one for others.
@@ -95,6 +95,7 @@ class Problem:
     divergence: Divergence = field(kw_only=True)
     rho: float = field(kw_only=True)
     l2: float = field(kw_only=True)
+    l1: float = field(default=0.0, kw_only=True)
     intercept: bool = field(kw_only=True)
     m: int = field(default=1, kw_only=True)
     groups: Groups | None = field(default=None, kw_only=True)
@@ -187,6 +188,12 @@ class Problem:
         """The problem on about `count` rows, at random but always the same."""
         return self.subset(subsample(self.n, count))
 
+    def with_columns(self, columns: NDArray[np.int64]) -> Problem:
+        """The problem on a copy of some columns, with their scaling."""
+        mean, scale, trace = self.columns
+        measured = mean[columns], scale[np.append(columns, self.d)], trace
+        return replace(self, X=self.X[:, columns], measured=measured)
+
     # -- scaled coordinates ------------------------------------------------------------
 
     @cached_property
@@ -276,6 +283,13 @@ class Problem:
     def penalty(self) -> Array:
         """l2 for each scaled coordinate: l2/2 ‖w‖² = ½ Σ penalty v²."""
         of_columns = self.l2 * self.columns[1]
+        of_columns[-1] = 0.0
+        return np.tile(of_columns, self.m)
+
+    @cached_property
+    def l1_penalty(self) -> Array:
+        """λ for each scaled coordinate: l1 ‖w‖₁ = Σ λ |v|."""
+        of_columns = self.l1 * self.root_scale
         of_columns[-1] = 0.0
         return np.tile(of_columns, self.m)
 
@@ -470,8 +484,10 @@ class Problem:
         return math.inf if evaluation is None else evaluation.value + self.penalty_at(theta)
 
     def penalty_at(self, theta: Array) -> float:
-        """The penalty l2/2 ‖w‖² of a model."""
-        return 0.5 * self.l2 * float(np.sum(np.square(theta[:, :-1])))
+        """The penalty l2/2 ‖w‖² + l1 ‖w‖₁ of a model."""
+        w = theta[:, :-1]
+        penalty = 0.5 * self.l2 * float(np.sum(np.square(w)))
+        return penalty + self.l1 * float(abs(w).sum()) if self.l1 else penalty
 
     def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
         """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.

@@ -22,6 +22,7 @@ from drolearn._solvers.inputs import as_problem, as_start
 from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.proximal import minimise_sparse
 from drolearn._solvers.soft import Fit, minimise_soft
 from drolearn._solvers.solvers import Solver, Stochastic
 from drolearn._validation import float_or_nan
@@ -114,6 +115,7 @@ def solve(
     divergence: str | Divergence = "chi2",
     loss: str | Loss = "logistic",
     l2: float = 0.0,
+    l1: float = 0.0,
     fit_intercept: bool = True,
     sample_weight: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -127,7 +129,7 @@ def solve(
     reference_losses: ArrayLike | None = None,
     tau: float | None = None,
 ) -> Solution:
-    """Minimise R(losses of X w + c) + l2/2 ‖w‖² over linear models.
+    """Minimise R(losses of X w + c) + l2/2 ‖w‖² + l1 ‖w‖₁ over linear models.
 
     R is the largest weighted mean of the losses over all weights in a φ-divergence ball of radius
     rho around the weights of the data.
@@ -148,7 +150,11 @@ def solve(
         "logistic", "squared-hinge", "smoothed-hinge", "multinomial", "squared", "huber" or a
         :class:`drolearn.Loss`.
     l2 : float, default=0.0
-        Strength of the penalty; the intercept is not penalised.
+        Strength of the quadratic penalty; the intercept is not penalised.
+    l1 : float, default=0.0
+        Strength of the l1 penalty, which makes coefficients exactly 0; the intercept is not
+        penalised.  With l2, this is the elastic net.  Needs an exact solver: proximal Newton steps,
+        or with solver="lbfgs" L-BFGS on orthants (OWL-QN).
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     sample_weight : array-like of shape (n,), default=None
@@ -216,6 +222,7 @@ def solve(
         divergence=divergence,
         loss=loss,
         l2=l2,
+        l1=l1,
         fit_intercept=fit_intercept,
         sample_weight=sample_weight,
         groups=groups,
@@ -358,6 +365,11 @@ def _solve_exactly(
     certify: bool,
 ) -> Solution:
     accuracy = tol or 1e-14
+    if problem.l1 and solver.checkpoint is not None:
+        raise ValueError(
+            f"The 'checkpoint' setting must be None with l1 > 0, whose fits are not saved. "
+            f"Got {solver.checkpoint!r} instead."
+        )
     checkpoint = ExactCheckpoint(problem, solver, theta, accuracy)
     history = checkpoint.history
     began -= history.seconds[-1] if history.seconds else 0.0
@@ -367,12 +379,18 @@ def _solve_exactly(
         history.add(problem.n * iteration, seconds, value, norm, math.nan)
         return watch is not None and watch(history, lambda: problem.to_model(v))
 
+    steps = math.ceil(max_iter)
+    if problem.l1:
+        minimum = minimise_sparse(
+            problem, solver.name, theta, tol=accuracy, max_iter=steps, watch=report
+        )
+        return _as_solution(problem, minimum, history)
     minimum = minimise(
         problem,
         solver.name,
         checkpoint.start,
         tol=accuracy,
-        max_iter=math.ceil(max_iter),
+        max_iter=steps,
         watch=report,
         save=None if checkpoint.file is None else checkpoint.save,
         certify=certify,

@@ -221,6 +221,8 @@ class Stochastic(Solver):
 
     def _lacks(self, problem: Problem) -> str:
         """What the problem lacks for draws, and what to use instead."""
+        if problem.l1:
+            return f"solver={self.name!r} takes no l1 penalty: use solver='exact' or l1=0."
         if problem.groups is None or problem.groups.of is not None:
             return ""
         return (
@@ -359,7 +361,7 @@ class PSSG(Stochastic):
     def _lacks(self, problem: Problem) -> str:
         """What the problem lacks for growing batches, and what to use instead."""
         if problem.groups is None:
-            return ""
+            return super()._lacks(problem)
         return "solver='pssg' draws rows of no particular group: use solver='gssg' or 'exact'."
 
     def _recipe(self, problem: Problem) -> Recipe:

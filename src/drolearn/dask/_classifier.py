@@ -37,7 +37,11 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         As in :class:`drolearn.RobustClassifier`.  The divergence must be strictly convex.
     tau : None
         Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
-    loss, l2, fit_intercept, class_weight : optional
+    loss, l2 : optional
+        As in :class:`drolearn.RobustClassifier`.
+    l1 : float, default=0.0
+        Only 0 is accepted: proximal steps need the columns in this process.
+    fit_intercept, class_weight : optional
         As in :class:`drolearn.RobustClassifier`.
     solver : str or Solver, default="auto"
         "exact", "lbfgs" or "newton"; "auto" is "exact".
@@ -102,6 +106,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         tau: None = None,
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
+        l1: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Solver = "auto",
@@ -121,6 +126,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
             tau=tau,
             loss=loss,
             l2=l2,
+            l1=l1,
             fit_intercept=fit_intercept,
             class_weight=class_weight,
             solver=solver,

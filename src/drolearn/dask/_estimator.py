@@ -166,7 +166,9 @@ class DaskLinear(RobustLinear):
                 f"or 'kl', or there must be groups. Got {divergence!r} instead; "
                 f"drolearn.dask.worst_case takes it."
             )
-        for name, without in (("tau", None), ("reference", None), ("store_weights", False)):
+        for name, without in (
+            ("tau", None), ("l1", 0.0), ("reference", None), ("store_weights", False)
+        ):  # fmt: skip
             if getattr(self, name) is not without and getattr(self, name) != without:
                 raise ValueError(
                     f"The '{name}' parameter must be {without!r} on a cluster. "

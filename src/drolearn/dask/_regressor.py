@@ -30,7 +30,11 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         As in :class:`drolearn.RobustRegressor`.  The divergence must be strictly convex.
     tau : None
         Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
-    loss, l2, fit_intercept : optional
+    loss, l2 : optional
+        As in :class:`drolearn.RobustRegressor`.
+    l1 : float, default=0.0
+        Only 0 is accepted: proximal steps need the columns in this process.
+    fit_intercept : optional
         As in :class:`drolearn.RobustRegressor`.
     solver : str or Solver, default="auto"
         "exact", "lbfgs" or "newton"; "auto" is "exact".
@@ -89,6 +93,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         tau: None = None,
         loss: str | Loss = "squared",
         l2: float | str = "auto",
+        l1: float = 0.0,
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
         max_iter: float = 200,
@@ -107,6 +112,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
             tau=tau,
             loss=loss,
             l2=l2,
+            l1=l1,
             fit_intercept=fit_intercept,
             solver=solver,
             max_iter=max_iter,

@@ -1,0 +1,382 @@
+"""Exact solves with an l1 penalty.
+
+    F(θ) = R(losses of X w + c) + l2/2 ‖w‖² + l1 ‖w‖₁
+
+A round takes the columns that are used or that break the optimality conditions the most, makes
+proximal Newton steps on them, and computes the gradient of all columns and the duality gap.  The
+coefficients of most columns stay exactly 0, so the Hessians are small.  Where they are too large,
+L-BFGS steps on orthants (OWL-QN) use all columns.
+
+The gap needs no second solve.  The worst-case weights p of the point lie in the ball, and losses
+are convex, so F is at least the linearised weighted loss plus the penalties, whose minimum is known
+in closed form; see `fenchel_gaps`.  At the optimum this bound is exact if R is differentiable
+there.  If it is not, minima of the smoothed robust loss give weights whose bound tends to the
+optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drolearn._inner.smoothing import can_smooth
+from drolearn._solvers.certificate import Point, norm_bound, optimal_zero_model
+from drolearn._solvers.directions import ROBUST, Goal, newton_cost
+from drolearn._solvers.ending import Ending
+from drolearn._solvers.exact import Minimum, Watch
+from drolearn._solvers.l1_steps import (
+    Part,
+    as_columns,
+    excess,
+    fenchel_gaps,
+    model_hessian,
+    orthant_step,
+    point_for,
+    proximal_direction,
+    proximal_step,
+)
+from drolearn._solvers.linear_algebra import single_threaded_blas
+from drolearn._solvers.problem import Problem, subsample
+
+__all__ = ["minimise_sparse"]
+
+Array = NDArray[np.float64]
+
+# A round takes at least this many columns, and at most this many times as many as are used.
+_LEAST_COLUMNS = 64
+_GROWTH = 2
+# L-BFGS is used where a Hessian has more coordinates than this, and where a proximal Newton step
+# costs more than this many of its steps.
+_MOST_COORDINATES = 3000
+_AFFORDABLE = 150.0
+_MEMORY = 10
+_LEAST_CURVATURE = 1e-10
+# A round ends once the decrease of its model is below this share of the first one.
+_ROUGH = 1e-2
+# The ridge of the Hessian, relative to its largest diagonal entry.  It grows where full steps do
+# not lower the objective, as for separable classes, where the curvature tends to 0.
+_LEAST_RIDGE, _RIDGE, _MOST_RIDGE = 1e-12, 1e-6, 1e2
+# Tolerances of the rounds, relative to the gap that is allowed: smaller ones if it stays large.
+_FIRST_TOLERANCE = 0.1
+_SMALLER = 1e-2
+_LEAST_TOLERANCE = 1e-16
+# A gap of more than this many times the tolerance is reported as uncertified.
+_UNCERTIFIED = 10.0
+# This many steps in a row next to a corner of the robust loss end its stage.
+_CORNERS = 8
+# As in `exact`: the first smoothing, relative to the standard deviation of the losses.
+_FIRST_SMOOTHING = 0.3
+_LESS_SMOOTHING = 0.1
+# The problem is first solved on n/16 rows if these are at least this many, and this many for each
+# column, to a tolerance of this number times columns per row.
+_SHARE = 16
+_LEAST_ROWS = 2000
+_ROWS_PER_COLUMN = 20
+_SAMPLING = 0.05
+
+
+def minimise_sparse(
+    problem: Problem,
+    direction: str,
+    start: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    watch: Watch,
+) -> Minimum:
+    """Minimise the robust loss with an l1 penalty to a relative gap of about `tol`.
+
+    `direction` is "newton", "lbfgs", or "exact": Newton steps where they are affordable.  `watch`
+    is called as by `exact.minimise`.
+    """
+    with single_threaded_blas():
+        return _Solve(problem, direction, tol, max_iter, watch).run(start)
+
+
+class _Solve:
+    """One solve: the current point, and the stages."""
+
+    point: Point
+
+    def __init__(
+        self, problem: Problem, direction: str, tol: float, max_iter: int, watch: Watch
+    ) -> None:
+        self.problem, self.direction, self.tol, self.max_iter = problem, direction, tol, max_iter
+        self.watch = watch
+        self.used = "lbfgs" if direction == "lbfgs" else "newton"
+        self.steps = 0
+        self.ending = Ending.CONVERGED
+        self.gap = math.inf
+        self.ridge = _LEAST_RIDGE
+        self.promised = math.inf  # the decrease of the last model
+        self.reported = -1  # the last step that was reported
+        self.corners = 0  # how many of the last steps were next to a corner of R
+        self.best: Point | None = None
+        self.part: Part | None = None
+
+    def run(self, start: Array) -> Minimum:
+        """All stages, until a certificate is good enough."""
+        problem = self.problem
+        try:
+            self.set_up(problem.from_model(start))
+            if problem.divergence.strictly_convex or problem.plain:
+                # At a corner of R the steps would not end: some are left for smoothed losses.
+                half = self.max_iter if problem.plain else max(self.max_iter // 2, 1)
+                self.descend(ROBUST, self.allowed, half)
+            else:
+                self.point = self.at(self.point.v, ROBUST)
+                self.gap = self.gap_of(self.point)
+            if not self.finished() and not self.at_zero():
+                self.smoothed()
+        except KeyboardInterrupt:
+            self.ending = Ending.INTERRUPTED
+            if not hasattr(self, "point"):
+                self.point = self.at(problem.from_model(start), ROBUST)
+        return self.finalize()
+
+    def at(self, v: Array, goal: Goal, scores: Array | None = None) -> Point:
+        """The point of a goal."""
+        problem = self.problem
+        if scores is None:
+            scores = problem.scores(problem.to_model(v))
+        return point_for(problem, v, problem.evaluate(scores, *goal))
+
+    @property
+    def allowed(self) -> float:
+        """The duality gap that corresponds to `tol`."""
+        return self.tol * self.problem.loss_scale(self.point.value)
+
+    def finished(self) -> bool:
+        """Whether the gap is small, or the solve was stopped."""
+        return self.ending.asked_for or self.gap <= self.allowed
+
+    # -- stages ------------------------------------------------------------------------
+
+    def set_up(self, v: Array) -> None:
+        """Start from v; if that is zero, from a subsample or from a few steps on the plain mean."""
+        problem = self.problem
+        if not np.any(v):
+            v = self.of_subsample()
+        if np.any(v) or problem.plain:
+            self.point = self.at(v, ROBUST)
+            return
+        plain = Goal(plain=True)
+        self.point = self.at(v, plain, problem.zero_scores())
+        self.descend(plain, 1e-2 * problem.loss_scale(self.point.value), min(3, self.max_iter))
+        self.point = self.at(self.point.v, ROBUST, self.point.at.scores)
+
+    def of_subsample(self) -> Array:
+        """The solution on a part of the rows, in scaled coordinates; zero if there are too few."""
+        problem, zero = self.problem, np.zeros(self.problem.size)
+        rows = problem.n // _SHARE
+        least = max(_LEAST_ROWS, _ROWS_PER_COLUMN * (problem.d + 1))
+        if problem.groups is not None or rows < least:
+            return zero
+        part = problem.subset(subsample(problem.n, rows))
+        weights_left = part.weights is None or bool(part.weights.any())
+        few_classes = problem.loss.of != "residual" and np.unique(part.y).size < max(problem.m, 2)
+        if not weights_left or few_classes:
+            return zero
+        tol = max(self.tol, _SAMPLING * (problem.d + 1) / rows)
+        solve = _Solve(part, self.direction, tol, 20, lambda *_: False)
+        return part.from_model(solve.run(part.zeros()).theta)
+
+    def descend(self, goal: Goal, allowed: float, limit: int | None = None) -> None:
+        """Rounds until the gap of the goal is at most `allowed`; sets `gap` and `ending`."""
+        limit = self.max_iter if limit is None else limit
+        tolerance, memory = _FIRST_TOLERANCE * allowed, deque(maxlen=_MEMORY)
+        while True:
+            self.gap = self.gap_of(self.point)
+            self.ending = Ending.CONVERGED
+            if self.gap <= allowed:
+                return
+            if self.steps >= limit:
+                self.ending = Ending.EXHAUSTED
+                return
+            before = self.steps
+            part = self.next_part()
+            if part is None:
+                self.used = "lbfgs"
+                self.ending = self.orthant_round(memory, goal, allowed, limit)
+            else:
+                self.used = "newton"
+                self.ending = self.newton_round(part, goal, tolerance, limit)
+            if self.ending.asked_for or self.ending is Ending.EXHAUSTED:
+                self.gap = self.gap_of(self.point)
+                return
+            if self.steps == before:  # the model promises less than the tolerance
+                if self.ending is Ending.STUCK or not self.promised > _LEAST_TOLERANCE * allowed:
+                    return
+                tolerance = _SMALLER * min(tolerance, self.promised)
+
+    def smoothed(self) -> None:
+        """Minimise R_ε for decreasing ε, whose weights tend to those of the saddle point."""
+        problem, tol = self.problem, self.tol
+        if problem.plain or not can_smooth(problem.divergence) or self.steps >= self.max_iter:
+            return
+        losses = self.point.at.losses
+        if problem.groups is not None:
+            losses = problem.groups.means(losses)
+        scale = problem.loss_scale(self.point.value)
+        epsilon = _FIRST_SMOOTHING * max(scale * float((losses / scale).std()), 1e-3 * scale)
+        self.best, bound = self.point, self.point.value - self.gap
+        zero = self.at(np.zeros(problem.size), ROBUST, problem.zero_scores())
+        if zero.value <= self.point.value:
+            self.best = zero
+        while True:
+            goal, scale = Goal(epsilon=epsilon), problem.loss_scale(self.best.value)
+            self.point = self.at(self.point.v, goal)
+            share = min(epsilon / scale, 1.0)
+            half = (self.steps + self.max_iter + 1) // 2  # so that one ε does not use all steps
+            self.descend(goal, max(min(0.1 * share, 1e-3), 0.1 * tol) * scale, half)
+            sharp = self.at(self.point.v, ROBUST, self.point.at.scores)
+            bound = max(bound, sharp.value - self.gap_of(self.point, sharp.value))
+            if sharp.value < self.best.value:
+                self.best = sharp
+            self.gap = max(self.best.value - bound, 0.0)
+            closed = self.gap <= tol * scale
+            used_up = self.steps >= self.max_iter or epsilon <= 1e-13 * scale
+            if closed or used_up or self.ending.asked_for:
+                break
+            epsilon *= _LESS_SMOOTHING
+        self.point = self.best
+        if not self.ending.asked_for:
+            exhausted = self.steps >= self.max_iter and not closed
+            self.ending = Ending.EXHAUSTED if exhausted else Ending.CONVERGED
+            if closed and problem.equal_at_zero and not np.any(self.best.v):
+                self.ending = Ending.ZERO_MODEL
+
+    # -- rounds ------------------------------------------------------------------------
+
+    def next_part(self) -> Part | None:
+        """The columns of the next round; None if their Hessian is too large."""
+        problem = self.problem
+        if self.direction == "lbfgs":
+            return None
+        violation = as_columns(problem, excess(problem, self.point))
+        used = as_columns(problem, abs(self.point.v)) > 0.0
+        most, needed = _MOST_COORDINATES // problem.m - 1, int(used.sum())
+        count = max(_LEAST_COLUMNS, _GROWTH * needed)
+        if needed + _LEAST_COLUMNS <= most:
+            count = min(count, most)
+        order = np.argsort(-np.where(used, math.inf, violation), kind="stable")[:count]
+        columns = np.sort(order[used[order] | (violation[order] > 0.0)])
+        if self.part is None or not self.part.covers(columns):
+            if columns.size > most:
+                return None
+            self.part = Part.of(problem, columns)
+        part = self.part.problem
+        affordable = part.size <= _MOST_COORDINATES and newton_cost(part) <= _AFFORDABLE
+        return self.part if affordable or self.direction == "newton" else None
+
+    def newton_round(self, part: Part, goal: Goal, tolerance: float, limit: int) -> Ending:
+        """Proximal Newton steps on some columns; sets the point."""
+        small = point_for(part.problem, self.point.v[part.coordinates], self.point.at)
+        penalty, least = part.problem.l1_penalty, tolerance
+        ending = Ending.CONVERGED
+        while True:
+            if self.report(small, self.whole(part, small), goal):
+                ending = Ending.STOPPED
+                break
+            hessian = model_hessian(part.problem, small.at, goal)
+            diagonal = np.einsum("ii->i", hessian)
+            diagonal += part.problem.penalty
+            diagonal += self.ridge * float(diagonal.max())
+            direction = proximal_direction(hessian, small.gradient, penalty, small.v)
+            slope = float(small.gradient @ direction)
+            slope += float(penalty @ (abs(small.v + direction) - abs(small.v)))
+            self.promised = -slope
+            if not -slope > least:
+                break
+            if self.steps >= limit or self.at_corner(small, goal):
+                ending = Ending.EXHAUSTED
+                break
+            new, step = proximal_step(part.problem, small, direction, slope, goal)
+            if new is None:
+                ending = Ending.STUCK
+                break
+            if step == 1.0:
+                self.ridge = max(0.1 * self.ridge, _LEAST_RIDGE)
+            else:
+                self.ridge = min(max(self.ridge, _RIDGE) * max(10.0, 0.5 / step), _MOST_RIDGE)
+            small, self.steps = new, self.steps + 1
+            least = max(least, -_ROUGH * slope) if least == tolerance else least
+        self.point = point_for(self.problem, self.whole(part, small), small.at)
+        return ending
+
+    def at_corner(self, small: Point, goal: Goal) -> bool:
+        """Whether the last steps all were next to a corner of R, where it has no Hessian."""
+        worst = small.at.worst
+        near = goal == ROBUST and worst.alpha < 1e-3 * self.problem.magnitude(worst.value)
+        self.corners = self.corners + 1 if near and not self.problem.plain else 0
+        return self.corners > _CORNERS
+
+    def whole(self, part: Part, small: Point) -> Array:
+        """The coordinates of all columns."""
+        v = self.point.v.copy()
+        v[part.coordinates] = small.v
+        return v
+
+    def orthant_round(self, memory: deque, goal: Goal, allowed: float, limit: int) -> Ending:
+        """One step of L-BFGS on an orthant; sets the point."""
+        if self.report(self.point, self.point.v, goal):
+            return Ending.STOPPED
+        new = orthant_step(self.problem, self.point, memory, goal)
+        if new is None and memory:
+            memory.clear()
+            new = orthant_step(self.problem, self.point, memory, goal)
+        if new is None:
+            return Ending.STUCK
+        change, bent = new.v - self.point.v, new.gradient - self.point.gradient
+        curvature = float(change @ bent)
+        if curvature > _LEAST_CURVATURE * float(np.linalg.norm(change) * np.linalg.norm(bent)):
+            memory.append((change, bent, curvature))
+        self.point, self.steps = new, self.steps + 1
+        return Ending.CONVERGED
+
+    def report(self, point: Point, v: Array, goal: Goal) -> bool:
+        """Call `watch` once for every step; True to stop."""
+        if self.reported == self.steps:
+            return False
+        self.reported = self.steps
+        value = point.value
+        if goal.epsilon > 0.0:  # the value without smoothing
+            value += self.problem.evaluate(point.at.scores).value - point.at.value
+        return self.watch(self.steps, v, value, float(np.linalg.norm(point.gradient)))
+
+    # -- the certificate ---------------------------------------------------------------
+
+    def gap_of(self, point: Point, value: float | None = None) -> float:
+        """The duality gap that the weights of a point prove, for a value; by default its own."""
+        problem, at = self.problem, point.at
+        gap = fenchel_gaps(problem, point, norm_bound(problem, point)) + at.worst.gap
+        if value is None:
+            return gap
+        # The value of a smoothed loss is not the weighted loss of its weights.
+        mean = float(at.worst.weights @ at.losses)
+        return max(value - (mean + point.value - at.value) + gap, 0.0)
+
+    def at_zero(self) -> bool:
+        """Whether the zero model is proved to be optimal; sets point, gap and ending."""
+        zero = optimal_zero_model(self.problem, self.point)
+        if zero is None:
+            return False
+        self.point = self.at(np.zeros(self.problem.size), ROBUST, self.problem.zero_scores())
+        self.gap, self.ending = zero.gap, Ending.ZERO_MODEL
+        return True
+
+    def finalize(self) -> Minimum:
+        """The best point, with its certificate."""
+        problem, point = self.problem, self.best or self.point
+        allowed = self.tol * problem.loss_scale(point.value)
+        if self.ending in (Ending.CONVERGED, Ending.STUCK):
+            small = self.gap <= _UNCERTIFIED * allowed or self.gap <= 1e-12 * abs(point.value)
+            self.ending = Ending.CONVERGED if small else Ending.UNCERTIFIED
+        norm = float(np.linalg.norm(excess(problem, point)))
+        return Minimum(
+            problem.to_model(point.v), point.value, self.gap, norm, self.steps, self.ending,
+            self.used, point.at,
+        )  # fmt: skip
