@@ -270,6 +270,12 @@ def test_what_l1_does_not_go_with(settings: dict[str, Any], message: str) -> Non
         solve(X, y, **settings)
 
 
+def test_streams_take_no_l1() -> None:
+    X, y, _ = _data(40, 3)
+    with pytest.raises(AttributeError, match="needs l1=0, as draws take no l1 penalty"):
+        RobustClassifier(rho=0.1, l2=0.1, l1=0.1).partial_fit(X, y)
+
+
 def test_constant_columns_and_more_columns_than_rows() -> None:
     X, y, _ = _data(40, 90, seed=4)
     X = X / X.std(axis=0)

@@ -61,6 +61,8 @@ class StreamMixin(RobustLinear):
                 f"{needs} reference=None, as a reference is fitted to all rows. "
                 f"Got {self.reference!r} instead; use fit."
             )
+        if self.l1:
+            return f"{needs} l1=0, as draws take no l1 penalty. Got {self.l1!r} instead; use fit."
         class_weight = getattr(self, "class_weight", None)
         if isinstance(class_weight, str):
             return (
