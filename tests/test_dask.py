@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 import drolearn
-from drolearn.dask import RobustClassifier, RobustRegressor, worst_case
+from drolearn.dask import RobustClassifier, RobustRegressor, stress_test, worst_case
 
 pytestmark = [
     pytest.mark.xdist_group("dask"),
@@ -210,6 +210,60 @@ def test_worst_cases_are_those_of_one_machine(client, divergence):
     np.testing.assert_allclose(
         found.weights.compute(), expected.weights, rtol=1e-9, atol=1e-12 * expected.weights.max()
     )
+
+
+@pytest.mark.parametrize("zero_one", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_stress_tests_have_the_numbers_of_one_machine(client, zero_one, weighted):
+    """Curve, groups and radii; intervals where memory does not use the bootstrap."""
+    rng = np.random.default_rng(0)
+    z, b = rng.exponential(size=6000), rng.random(6000) * (rng.random(6000) < 0.9)
+    z = (z > 1.5).astype(float) if zero_one else z
+    frame = pd.DataFrame({"place": rng.choice(["a", "b", "c"], 6000, p=[0.7, 0.2, 0.1])})
+    frame["old"] = rng.random(6000) > 0.5
+    frame.loc[4000:4900, "place"] = None
+    settings = {"divergence": ["chi2", "kl"], "rhos": [0, 0.1, 1e9]}
+    local = drolearn.stress_test(
+        losses=z, groups=frame, sample_weight=b if weighted else None, random_state=0, **settings
+    )
+    report = stress_test(
+        da.from_array(z, chunks=1500),
+        groups=dd.from_pandas(frame, chunksize=1500, sort=False),
+        sample_weight=da.from_array(b, chunks=2500) if weighted else None,
+        **settings,
+    )
+    assert report.rows == local.rows == 6000
+    assert (report.losses, report.divergences) == (local.losses, local.divergences)
+    for table in ("curve", "groups", "radii"):
+        expected, found = getattr(local, table), getattr(report, table)
+        assert list(found.columns) == list(expected.columns)
+        same_method = slice(None)
+        if "method" in expected:
+            same_method = (expected["method"] == found["method"]).to_numpy()
+            assert same_method.sum() >= 4
+            assert set(found["method"]) <= {"influence", "binomial", ""}
+        for column in expected:
+            x, y = expected[column], found[column]
+            if column in ("low", "high"):
+                x, y = x[same_method], y[same_method]
+            if x.dtype.kind == "f":
+                np.testing.assert_allclose(y, x, rtol=1e-8, atol=1e-12)
+            elif column != "method":
+                assert y.astype(str).tolist() == x.astype(str).tolist()
+    assert report.break_even.empty
+    assert "kl" in report.to_json()
+
+
+def test_wrong_arguments_of_stress_tests_are_named(client):
+    z = da.from_array(np.arange(10.0), chunks=5)
+    with pytest.raises(ValueError, match="at least one number with a positive weight"):
+        stress_test(z, sample_weight=0.0 * z)
+    with pytest.raises(ValueError, match="'groups' parameter must have as many partitions"):
+        stress_test(z, groups=dd.from_pandas(pd.Series(["a"] * 10), npartitions=1))
+    with pytest.raises(ValueError, match="inf at index 0 of partition 0"):
+        stress_test(1.0 / z)
+    with pytest.raises(TypeError, match="'losses' parameter must be a Dask array"):
+        stress_test([1.0, 2.0])
 
 
 def test_results_do_not_depend_on_the_workers(client, data):

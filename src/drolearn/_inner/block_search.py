@@ -20,7 +20,7 @@ from drolearn.divergence import Divergence
 
 __all__ = [
     "BlockWorstCase", "Forecast", "Guess", "LossBlock", "Losses", "Sample", "Search", "Survey",
-    "maximise", "survey_of", "sweep_of", "weights_of",
+    "SurveyPass", "maximise", "maximise_many", "stride_for", "survey_of", "sweep_of", "weights_of",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -273,6 +273,20 @@ class Search:
         found = self._maximise(search, sweep, forecast.of_sample, forecast.state)
         return None if isinstance(found, str) else found
 
+    def conclude(
+        self, search: _core.Search, of_sample: tuple[float, float], state: bytes, sweeps: int
+    ) -> BlockWorstCase | str:
+        """The worst case of a search that is done; what is wrong if it has failed."""
+        self.sweeps = sweeps
+        status, value, achieved, alpha, lam, gap, _ = search.answer()
+        if status != _core.OK:
+            return f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
+        if math.isfinite(alpha) and math.isfinite(lam):
+            self.last = Guess((alpha, lam), of_sample)
+        none = np.empty(0)
+        worst = WorstCase(none, value, achieved, alpha, lam, gap, self.rho, self.divergence)
+        return BlockWorstCase(worst, state)
+
     def _maximise(
         self,
         search: _core.Search,
@@ -289,15 +303,7 @@ class Search:
             state = search.state
             search.advance(sweep(state, sweeps).reshape(1, 6))
             sweeps += 1
-        self.sweeps = sweeps
-        status, value, achieved, alpha, lam, gap, _ = search.answer()
-        if status != _core.OK:
-            return f" in {sweeps} passes (D = {achieved:.3g}, gap {gap:.3g})"
-        if math.isfinite(alpha) and math.isfinite(lam):
-            self.last = Guess((alpha, lam), of_sample)
-        none = np.empty(0)
-        worst = WorstCase(none, value, achieved, alpha, lam, gap, self.rho, self.divergence)
-        return BlockWorstCase(worst, state)
+        return self.conclude(search, of_sample, state, sweeps)
 
 
 def _range_of(sample: Sample) -> tuple[float, float]:
@@ -308,6 +314,23 @@ def _range_of(sample: Sample) -> tuple[float, float]:
 
 
 # -- losses that blocks hold ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SweepsPass(Pass[Any, list[Array]]):
+    """One sweep of each of several searches over losses that blocks hold."""
+
+    searches: list[tuple[Divergence, bytes]]
+
+    def of(self, block: Any) -> list[Array]:
+        """Return the sums of one block."""
+        out = np.empty(block.z.size)
+        return [sweep_of(divergence, state, block, out) for divergence, state in self.searches]
+
+    def add(self, first: list[Array], second: list[Array]) -> list[Array]:
+        """Join the sums of two parts."""
+        parts = zip(self.searches, first, second, strict=True)
+        return [joined(*search, one, other) for search, one, other in parts]
 
 
 @dataclass(frozen=True)
@@ -357,3 +380,36 @@ def maximise(
     search = search or Search(divergence, rho, n)
     survey = blocks.run(SurveyPass(search.stride))
     return search.maximise(survey, lambda state, _: blocks.run(SweepPass(divergence, state)))
+
+
+def maximise_many(
+    blocks: Blocks[Any], balls: list[tuple[Divergence, float]], n: int, survey: Survey
+) -> list[BlockWorstCase]:
+    """The worst cases of n losses in several balls; a round sweeps for all that are not done.
+
+    `survey` is that of all losses, with a sample of every `stride_for`-th one.
+    """
+    sample = None
+    if survey.sample:
+        weights = np.concatenate(survey.sample_weights) if survey.sample_weights else None
+        sample = np.concatenate(survey.sample), weights
+    runs = [Search(divergence, rho, n) for divergence, rho in balls]
+    guesses = [run.guess(sample if run.stride else None) for run in runs]
+    searches = [
+        run._search(survey.row, guess) for run, (guess, _) in zip(runs, guesses, strict=True)
+    ]
+    states, sweeps = [b""] * len(runs), [0] * len(runs)
+    while left := [k for k, search in enumerate(searches) if not search.done]:
+        for k in left:
+            states[k] = searches[k].state
+        task = SweepsPass([(balls[k][0], states[k]) for k in left])
+        for k, sums in zip(left, blocks.run(task), strict=True):
+            searches[k].advance(sums.reshape(1, 6))
+            sweeps[k] += 1
+    found = []
+    for k, run in enumerate(runs):
+        answer = run.conclude(searches[k], guesses[k][1], states[k], sweeps[k])
+        if isinstance(answer, str):
+            raise RuntimeError(not_solved(*balls[k], answer))
+        found.append(answer)
+    return found

@@ -30,8 +30,9 @@ from drolearn.divergence import Divergence
 
 __all__ = [
     "At", "BaselinePass", "DualPass", "GradientPass", "GroupGradientsPass", "GroupLossPass",
-    "HessianPass", "Look", "LookPass", "Mean", "MeanPass", "MomentsPass", "RowBlock", "Rows", "RowsPass", "SecondOrderPass", "Smooth",
-    "SmoothPass", "SmoothedPass", "SpreadPass", "SweepPass", "ZeroDualPass", "ZeroNewtonPass",
+    "HessianPass", "Look", "LookPass", "Mean", "MeanPass", "MomentsPass", "RowBlock", "Rows",
+    "RowsPass", "SecondOrderPass", "Smooth", "SmoothPass", "SmoothedPass", "SpreadPass",
+    "SweepPass", "ZeroDualPass", "ZeroNewtonPass",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]

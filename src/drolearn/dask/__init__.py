@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from drolearn.dask._engine import LostWorkersError
     from drolearn.dask._losses import worst_case
     from drolearn.dask._regressor import RobustRegressor
+    from drolearn.dask._stress import stress_test
 
 _missing = [library for library in ("dask", "distributed") if find_spec(library) is None]
 if _missing:
@@ -19,13 +20,14 @@ if _missing:
         f"pip install 'drolearn[dask]'"
     )
 
-__all__ = ["LostWorkersError", "RobustClassifier", "RobustRegressor", "worst_case"]
+__all__ = ["LostWorkersError", "RobustClassifier", "RobustRegressor", "stress_test", "worst_case"]
 
 # Imported on first use: workers need neither the estimators nor scikit-learn.
 _LATER = {
     "LostWorkersError": "_engine",
     "RobustClassifier": "_classifier",
     "RobustRegressor": "_regressor",
+    "stress_test": "_stress",
     "worst_case": "_losses",
 }
 

@@ -15,6 +15,7 @@ __all__ = [
     "Partition",
     "as_vector",
     "column_names",
+    "grouped_losses",
     "is_collection",
     "losses_and_weights",
     "map_rows",
@@ -92,6 +93,23 @@ def losses_and_weights(z: Any, b: Any) -> tuple[list[Any], Any, Any]:
         b = _aligned("sample_weight", b, z)
         second = _delayed("sample_weight", b, z)
     return [delayed(_pair)(*part) for part in zip(first, second, strict=True)], z, b
+
+
+def grouped_losses(z: Any, b: Any, groups: Any) -> list[Any]:
+    """The partitions of losses, weights and groups as delayed triples; the last two may be None."""
+    z = _as_array(z)
+    parts = [_delayed("losses", z, z)]
+    for parameter, values in (("sample_weight", b), ("groups", groups)):
+        if values is None:
+            parts.append([None] * len(parts[0]))
+            continue
+        values = _as_array(values) if parameter != "groups" else _as_columns(parameter, values)
+        parts.append(_delayed(parameter, values, z))
+    return [delayed(_triple)(*part) for part in zip(*parts, strict=True)]
+
+
+def _triple(z: Any, b: Any, groups: Any) -> tuple[Any, Any, Any]:
+    return z, b, groups
 
 
 def _pair(first: Any, second: Any) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from drolearn.dask._collections import as_vector, losses_and_weights
 from drolearn.dask._engine import DaskBlocks
 from drolearn.divergence import Divergence, as_divergence, radius_for
 
-__all__ = ["as_client", "worst_case"]
+__all__ = ["MakeLosses", "as_client", "worst_case"]
 
 Array = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ class _KnowPass(Pass[tuple[int, LossBlock], _Known]):
 
 
 @dataclass(frozen=True, slots=True)
-class _MakeLosses:
+class MakeLosses:
     """Makes a block of losses; None if the partition has none."""
 
     starts: dict[int, int] | None = None
@@ -160,7 +160,7 @@ def worst_case(
     z = as_vector("losses", losses)
     b = None if sample_weight is None else as_vector("sample_weight", sample_weight)
     partitions, z, b = losses_and_weights(z, b)
-    with DaskBlocks(as_client(client), partitions, _MakeLosses()) as blocks:
+    with DaskBlocks(as_client(client), partitions, MakeLosses()) as blocks:
         known: _Known | None = blocks.run(_KnowPass())
         if known is None:
             raise ValueError(
@@ -174,7 +174,7 @@ def worst_case(
         for number in sorted(known.rows):
             starts[number], n = n, n + known.rows[number]
         dust = 1e-34 * known.mass / (1.0 + radius) if chosen.family == "chi2" else 0.0
-        blocks.remake(_MakeLosses(starts, dust))
+        blocks.remake(MakeLosses(starts, dust))
         found = maximise(blocks, chosen, radius, n)
     if found is None:
         raise ValueError("The 'losses' parameter must hold finite numbers.")
@@ -194,5 +194,5 @@ class _WriteWeights:
 
     def __call__(self, z: Any, b: Any = None) -> Array:
         """Return the weights of these losses."""
-        block = _MakeLosses({0: 0}, self.dust)(0, (z, b), 1)
+        block = MakeLosses({0: 0}, self.dust)(0, (z, b), 1)
         return np.empty(0) if block is None else weights_of(self.divergence, self.state, block)

@@ -24,14 +24,14 @@ from drolearn.stress.scores import Scored, rows_losses, score
 from drolearn.stress.slices import as_engine
 from drolearn.stress.worst_cases import Sample, worst_cases
 
-__all__ = ["stress_test"]
+__all__ = ["COLUMNS", "stress_test"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-# Each table begins with its model, loss and divergence, as far as it depends on them.
+#: Each table begins with its model, loss and divergence, as far as it depends on them.
 _KEYS = ["model", "loss_name", "divergence"]
-_COLUMNS = {
+COLUMNS = {
     "curve": [*_KEYS, "rho", "share", "loss", "low", "high", "error", "rows", "method", "note"],
     "groups": [
         *_KEYS, "column", "group", "rows", "share", "loss", "low", "high", "error",
@@ -202,7 +202,7 @@ def stress_test(
     halves = {name: ball_of_share(each, 0.5) for name, each in chosen.items()}
     places = np.arange(n)[used]
     populations = SubPopulations(features, places, halves, chance, engine, most, own)
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in _COLUMNS}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
     for each in scored:
         sample = _sample(each, weights, used, reference)
         keys = {"model": each.model, "loss_name": each.loss}
@@ -218,7 +218,7 @@ def stress_test(
             rows = _break_even(each, each.baseline, weights, used, chosen)
             tables["break_even"] += [{**keys, **row} for row in rows]
     tables["radii"] = named_changes(chosen, partitions, used, weights)
-    frames = {name: pandas.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in tables.items()}
+    frames = {name: pandas.DataFrame(rows, columns=COLUMNS[name]) for name, rows in tables.items()}
     return StressReport(
         **frames, **populations.frames(), losses=tuple(names), divergences=tuple(chosen),
         level=chance, rows=n, regret=reference is not None,

@@ -23,7 +23,10 @@ from drolearn.stress.bootstrap import quantiles
 from drolearn.stress.chi2_balls import WorstCases
 from drolearn.stress.worst_cases import Sample, solve_ball
 
-__all__ = ["Intervals", "as_level", "intervals", "mean_upper_bound", "note"]
+__all__ = [
+    "Intervals", "as_level", "binomial_intervals", "influence_intervals", "intervals",
+    "mean_upper_bound", "note",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 
@@ -113,7 +116,7 @@ def mean_upper_bound(
     sample = as_sample(losses, sample_weight)
     chance = as_level(level)
     if sample.zero_one:
-        return _error_rates(sample, 1.0 - chance)[1]
+        return _error_rates(float(sample.base @ sample.z), sample.rows, 1.0 - chance)[1]
     from scipy.special import ndtri
 
     rho = max(float(ndtri(chance)), 0.0) ** 2 / sample.rows
@@ -144,18 +147,14 @@ def intervals(
 ) -> Intervals:
     """Two-sided intervals of the worst cases that were found."""
     if sample.zero_one:
-        return _binomial(sample, balls, level)
+        return binomial_intervals(float(sample.base @ sample.z), sample.rows, balls, level)
     if sample.z.size == 1:
         none = np.full(len(balls), np.nan)
         return Intervals(none, none.copy(), [""] * len(balls), ["one row"] * len(balls))
     if np.ptp(sample.z) == 0.0:
         same = ["all losses are equal"] * len(balls)
         return Intervals(found.value.copy(), found.value.copy(), ["influence"] * len(balls), same)
-    from scipy.special import stdtrit
-
-    width = float(stdtrit(sample.rows - 1.0, 0.5 + 0.5 * level)) * found.error
-    low, high = found.value - width, found.value + width
-    method = ["influence"] * len(balls)
+    ends = influence_intervals(found, sample.rows, balls, level)
     few: list[int] = np.flatnonzero(
         ((found.squares >= (1.0 - 1e-9) / FEW_ROWS) | (found.largest > _SKEWED))
         & (found.error > 0.0)
@@ -163,14 +162,24 @@ def intervals(
     law = quantiles(sample, [balls[k] for k in few], level, rng)
     if law is not None:
         for k, (lower, upper) in zip(few, law, strict=True):
-            low[k] = min(low[k], found.value[k] - upper * found.error[k])
-            high[k] = max(high[k], found.value[k] - lower * found.error[k])
-            method[k] = "bootstrap-t"
+            ends.low[k] = min(ends.low[k], found.value[k] - upper * found.error[k])
+            ends.high[k] = max(ends.high[k], found.value[k] - lower * found.error[k])
+            ends.method[k] = "bootstrap-t"
+    return ends
+
+
+def influence_intervals(
+    found: WorstCases, rows: float, balls: Sequence[Ball], level: float
+) -> Intervals:
+    """Two-sided intervals from standard errors; `rows` is the effective number of rows."""
+    from scipy.special import stdtrit
+
+    width = float(stdtrit(rows - 1.0, 0.5 + 0.5 * level)) * found.error
+    low, high = found.value - width, found.value + width
     nothing = found.error == 0.0
     low[nothing], high[nothing] = np.nan, np.nan
-    method = ["" if none else name for none, name in zip(nothing, method, strict=True)]
-    notes = [note(ball, found, k) for k, ball in enumerate(balls)]
-    return Intervals(low, high, method, notes)
+    method = ["" if none else "influence" for none in nothing]
+    return Intervals(low, high, method, [note(ball, found, k) for k, ball in enumerate(balls)])
 
 
 # Effective rows below which the coverage table shows too few intervals that hold.
@@ -196,23 +205,23 @@ def note(ball: Ball, found: WorstCases, k: int) -> str:
 # -- zero-one losses -------------------------------------------------------------------
 
 
-def _error_rates(sample: Sample, outside: float) -> tuple[float, float]:
-    """Bounds of the error rate, each of which fails with the probability `outside` at most.
+def _error_rates(rate: float, n: float, outside: float) -> tuple[float, float]:
+    """Bounds of an error rate, each of which fails with the probability `outside` at most.
 
     They are exact for equal weights.  With weights, n is the effective number of rows.
     """
     from scipy.special import betaincinv
 
-    n = sample.rows
-    wrong = min(max(float(sample.base @ sample.z), 0.0), 1.0) * n
+    wrong = min(max(rate, 0.0), 1.0) * n
     right = n - wrong
     low = 0.0 if wrong <= 1e-9 * n else float(betaincinv(wrong, right + 1.0, outside))
     high = 1.0 if right <= 1e-9 * n else float(betaincinv(wrong + 1.0, right, 1.0 - outside))
     return low, high
 
 
-def _binomial(sample: Sample, balls: Sequence[Ball], level: float) -> Intervals:
-    low, high = _error_rates(sample, 0.5 - 0.5 * level)
+def binomial_intervals(rate: float, n: float, balls: Sequence[Ball], level: float) -> Intervals:
+    """Intervals for losses of 0 or 1, from the error rate of n rows."""
+    low, high = _error_rates(rate, n, 0.5 - 0.5 * level)
     two = np.array([0.0, 1.0])
     ends = [
         [solve_ball(ball, two, np.array([1.0 - rate, rate])).value for rate in (low, high)]

@@ -25,7 +25,9 @@ from drolearn.divergence import CVaR
 from drolearn.stress.balls import Ball
 from drolearn.stress.chi2_balls import SMALLEST, SortedLosses, WorstCases, tail_means
 
-__all__ = ["Sample", "chi2_radii", "influence", "is_chi2", "solve_ball", "worst_cases"]
+__all__ = [
+    "Sample", "chi2_radii", "dual_integrand", "influence", "is_chi2", "solve_ball", "worst_cases",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 
@@ -106,11 +108,16 @@ def influence(worst: WorstCase, z: Array, base: Array) -> Array:
         return z - worst.value
     if worst.alpha == 0.0 and not cvar:
         return np.zeros(z.size)
-    s = worst.weights / base
-    psi = s * (z - worst.lam)
-    if not cvar:
-        psi -= worst.alpha * worst.divergence.phi(s)
+    psi = dual_integrand(worst, z, worst.weights / base)
     return psi - float(base @ psi)
+
+
+def dual_integrand(worst: WorstCase, z: Array, s: Array) -> Array:
+    """ψ − λ − α ρ of rows with s = p/b."""
+    psi = s * (z - worst.lam)
+    if not isinstance(worst.divergence, CVaR):
+        psi -= worst.alpha * worst.divergence.phi(s)
+    return psi
 
 
 def _generic(sample: Sample, base: Array, ball: Ball) -> tuple[float, ...]:
