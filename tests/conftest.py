@@ -17,7 +17,7 @@ _OPTIONAL = {
     "torch": """distributed.py networks.py test_backward.py test_batches.py test_checks.py
         test_criterion.py test_derivatives.py test_device.py test_distributed.py
         test_integrations.py""",
-    "distributed": "test_dask.py test_dask_faults.py",
+    "distributed": "test_dask.py test_dask_faults.py test_dask_joblib.py",
     "matplotlib": "test_demo.py",
     "skl2onnx": "test_onnx.py",
     "pooch": "test_catalogue.py test_sources.py",

@@ -249,6 +249,7 @@ def test_long_steps_are_undone(rows):
         ({"solver": GSSG(anchor=True)}, "without an anchor"),
         ({"solver": GSSG(r="auto")}, "a number as 'r'"),
         ({"solver": GSSG(checkpoint="here")}, "pickle the estimator"),
+        ({"tau": 0.5}, "tau=None"),
         ({"reference": "auto"}, "reference=None"),
         ({"class_weight": "balanced"}, "a dictionary as 'class_weight'"),
     ],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import DOCS, RESULTS, describe
@@ -109,18 +110,20 @@ def _intervals(task: Task, fits: dict[str, Fit]) -> dict[str, dict[str, list[flo
 
 
 def measure(only: list[str], minutes: float, trees: bool) -> None:
-    """Run the tasks that are missing, and save after each."""
-    began = time.monotonic()
+    """Run the tasks that are missing, and save after each.
+
+    Within `joblib.parallel_config("dask")`, the workers of a cluster run them.
+    """
+    deadline = time.monotonic() + 60.0 * minutes
     for name in only or DATA:
         rows, file = stored(name, trees), _file(name, trees)
         file.parent.mkdir(exist_ok=True)
         done = {(row["question"], row["split"]) for row in rows}
-        for task in tasks(name):
-            if (task.question, task.split) in done:
-                continue
-            if time.monotonic() - began > 60.0 * minutes:
+        missing = (task for task in tasks(name) if (task.question, task.split) not in done)
+        jobs = (delayed(_run)(task, trees, deadline) for task in missing)
+        for task, new in Parallel(return_as="generator")(jobs):
+            if new is None:
                 return
-            new = run_task(task, trees)
             rows += [{key: _short(value) for key, value in row.items()} for row in new]
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
             machine = json.dumps(describe())
@@ -129,6 +132,11 @@ def measure(only: list[str], minutes: float, trees: bool) -> None:
                 part.write(text.encode())
             seconds = sum(row["seconds"] for row in new)
             print(f"{name:26s} {task.question:8s} {task.split:20s} {seconds:6.1f} s", flush=True)
+
+
+def _run(task: Task, trees: bool, deadline: float) -> tuple[Task, list[dict[str, Any]] | None]:
+    """Run one task, unless no time is left."""
+    return task, run_task(task, trees) if time.monotonic() < deadline else None
 
 
 def _short(value: Any) -> Any:

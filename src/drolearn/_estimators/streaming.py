@@ -50,6 +50,11 @@ class StreamMixin(RobustLinear):
                 f"{needs} a number for 'l2', as the number of rows of a stream is not known. "
                 f"Got {self.l2!r} instead; use l2=1/N for about N rows."
             )
+        if self.tau is not None:
+            return (
+                f"{needs} tau=None, as soft balls need exact solvers. Got {self.tau!r} instead; "
+                f"use rho, or fit."
+            )
         has_radius = as_divergence(self.divergence).name != "cvar"
         if has_radius and not is_number(self.rho):
             return (

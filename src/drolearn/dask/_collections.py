@@ -173,7 +173,13 @@ def _delayed(parameter: str, values: Any, X: Any) -> list[Any]:
             f"The '{parameter}' parameter must have as many partitions as X, {needed}. "
             f"Got {count} instead: repartition it, or call compute_chunk_sizes()."
         )
-    return list(np.ravel(values.to_delayed()))
+    if isinstance(values, da.Array):
+        blocks: Any = values
+    return list(np.ravel(blocks.to_delayed()))
+    # Only columns that are needed are read.  Further optimisation would join small files, of X and
+    # y not in the same way.
+    frame: Any = values
+    return frame.simplify().to_delayed(optimize_graph=False)
 
 
 def map_rows(function: Any, X: Any, *, name: str, width: int | None, dtype: Any) -> Any:

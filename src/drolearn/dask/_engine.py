@@ -9,6 +9,7 @@ from the collection, and other workers make the blocks again.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
+from dask._task_spec import GraphNode
 from distributed import CancelledError, Client, Future, get_worker, wait
 
 from drolearn._blocks import Blocks, Nodes, Pass, partial_totals, total_of
@@ -198,8 +200,10 @@ class DaskBlocks(Blocks[Block]):
         for k, partition in enumerate(self.partitions):
             if partition.status == "error":
                 error: Any = partition.exception()
+                files = ", ".join(map(repr, _files_of(self._collections[k])))
+                read = f" from {files}" if files else ""
                 raise RuntimeError(
-                    f"Partition {k} could not be computed: {type(error).__name__}: {error}"
+                    f"Partition {k} could not be computed{read}: {type(error).__name__}: {error}"
                 ) from error
 
     def _alive(self, patience: float) -> list[str]:
@@ -240,6 +244,28 @@ class DaskBlocks(Blocks[Block]):
         ]
         self.parts = [part for part in self.parts if part is not lost] + new
         return new
+
+
+def _files_of(partition: Any) -> list[str]:
+    """Return the files that the tasks of a partition name."""
+    found: dict[str, None] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, str):
+            if "://" in value or os.path.isfile(value):
+                found[value] = None
+        elif isinstance(value, os.PathLike):
+            visit(os.fspath(value))
+        elif isinstance(value, dict):
+            visit(list(value.values()))
+        elif isinstance(value, list | tuple):
+            for item in value:
+                visit(item)
+        elif isinstance(value, GraphNode):
+            visit([getattr(value, name, None) for name in ("args", "kwargs", "value")])
+
+    visit(dict(partition.__dask_graph__()))
+    return list(found)
 
 
 def _closed() -> str:

@@ -30,7 +30,7 @@ from drolearn.dask._collections import (
     map_rows_and_labels,
     partitions_of,
 )
-from drolearn.dask._engine import DaskBlocks
+from drolearn.dask._engine import DaskBlocks, LostWorkersError
 from drolearn.dask._losses import as_client, worst_case
 from drolearn.dask._rows import Found, FoundPass, LeastWeightPass, MakeRows, MakeTable, Setup
 from drolearn.divergence import as_divergence, radius_for
@@ -117,13 +117,33 @@ class DaskLinear(RobustLinear):
             def in_ball(radius: float) -> BlockProblem:
                 return replace(problem, rho=radius, measured=problem.columns)
 
-            fitted, solution = self._solve(
-                problem, self._printer(problem), in_ball if self.rho is None else None
-            )
+            last = _LastIterate(self._printer(problem))
+            try:
+                fitted, solution = self._solve(
+                    problem, last.watch, in_ball if self.rho is None else None
+                )
+            except LostWorkersError as error:
+                raise LostWorkersError(self._with_last_iterate(error, problem, last)) from error
             self._set_attributes(fitted, solution, found.dtype)
             self.n_rounds_ = blocks.rounds
         self._report(fitted, solution, stacklevel=4)
         return self
+
+    def _with_last_iterate(
+        self, error: LostWorkersError, problem: Problem, last: _LastIterate
+    ) -> str:
+        """Set the coefficients of the last iterate, without any pass; say so after the error."""
+        if last.model is None or last.history is None:
+            return str(error)
+        for name, value in self._coefficients(last.model(), np.float64).items():
+            setattr(self, name, value)
+        self.rho_, self.l2_, self.divergence_ = problem.rho, problem.l2, problem.divergence
+        self.history_, self.gap_, self.converged_ = last.history, math.nan, False
+        self.status_ = (
+            f"Lost all workers after {len(last.history.value) - 1} iterations; the coefficients "
+            f"are those of the last iterate."
+        )
+        return f"{error} The attributes hold the last iterate."
 
     def _run(self, problem: Problem, watch: Watch | None) -> Solution:
         solver = self._solver()
@@ -400,6 +420,20 @@ class DaskLinear(RobustLinear):
         return worst_case(
             self.losses(X, y), radius, self.divergence_, sample_weight, client=self.client_
         )
+
+
+class _LastIterate:
+    """Watches a fit, and remembers how to compute its current model."""
+
+    def __init__(self, printer: Watch | None) -> None:
+        self.printer = printer
+        self.history: History | None = None
+        self.model: Callable[[], Array] | None = None
+
+    def watch(self, history: History, model: Callable[[], Array]) -> bool:
+        """Remember the model; called after each iteration."""
+        self.history, self.model = history, model
+        return self.printer is not None and self.printer(history, model)
 
 
 @dataclass(frozen=True, slots=True)

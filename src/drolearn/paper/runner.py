@@ -114,7 +114,9 @@ def perform_all(
 ) -> list[Failure]:
     """Make the runs that the store does not have in `jobs` processes; return those that failed.
 
-    Even with one job the runs have their own process, so their clock counts nothing else.
+    Even with one job the runs have their own process, so their clock counts nothing else.  Within
+    ``joblib.parallel_config("dask")`` they are made by the workers of the cluster, which need one
+    thread each and the same folder.
     """
     from loky import ProcessPoolExecutor, as_completed
     from loky.process_executor import TerminatedWorkerError
@@ -123,9 +125,10 @@ def perform_all(
     todo = [run for run in runs if run.key not in done]
     failures = []
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    executor = ProcessPoolExecutor(max_workers=max(min(jobs, len(todo)), 1), env=threads)
+    cluster = _executor_on_cluster()
+    executor: Any = cluster or ProcessPoolExecutor(max(min(jobs, len(todo)), 1), env=threads)
     try:
-        parent = os.getpid()
+        parent = None if cluster else os.getpid()
         futures = [executor.submit(_perform, run, store.folder, parent) for run in todo]
         for future in as_completed(futures):
             outcome = future.result()
@@ -139,15 +142,36 @@ def perform_all(
             f"command {remedy}; finished runs are kept in {store.folder}."
         ) from error
     finally:
-        executor.shutdown(kill_workers=True)
+        if cluster:
+            executor.shutdown(wait=False)
+        else:
+            executor.shutdown(kill_workers=True)
     return failures
 
 
-def _perform(run: Run, folder: Path, parent: int) -> Run | Failure:
+def _executor_on_cluster() -> Any:
+    """The workers of the cluster within `joblib.parallel_config("dask")`; None elsewhere."""
+    from joblib.parallel import get_active_backend
+
+    client = getattr(get_active_backend()[0], "client", None)
+    if client is None:
+        return None
+    most = max(client.nthreads().values(), default=1)
+    if most > 1:
+        raise ValueError(
+            f"The clocks of the paper's runs need workers with one thread each. Got {most} "
+            f"threads: use LocalCluster(threads_per_worker=1) or dask worker --nthreads 1."
+        )
+    return client.get_executor(pure=False)
+
+
+def _perform(run: Run, folder: Path, parent: int | None) -> Run | Failure:
     """Make one run and write its row."""
     from threadpoolctl import threadpool_limits
 
-    if os.getppid() != parent:  # the command was killed; do not start another run
+    if (
+        parent is not None and os.getppid() != parent
+    ):  # the command was killed; do not start another run
         os._exit(1)
     try:
         with threadpool_limits(1):
