@@ -173,13 +173,12 @@ def _delayed(parameter: str, values: Any, X: Any) -> list[Any]:
             f"The '{parameter}' parameter must have as many partitions as X, {needed}. "
             f"Got {count} instead: repartition it, or call compute_chunk_sizes()."
         )
-    if isinstance(values, da.Array):
-        blocks: Any = values
-    return list(np.ravel(blocks.to_delayed()))
-    # Only columns that are needed are read.  Further optimisation would join small files, of X and
-    # y not in the same way.
-    frame: Any = values
-    return frame.simplify().to_delayed(optimize_graph=False)
+    collection: Any = values
+    if not isinstance(values, da.Array):
+        # Only columns that are needed are read.  Further optimisation would join small files, of X
+        # and y not in the same way.
+        return collection.simplify().to_delayed(optimize_graph=False)
+    return list(np.ravel(collection.to_delayed()))
 
 
 def map_rows(function: Any, X: Any, *, name: str, width: int | None, dtype: Any) -> Any:
