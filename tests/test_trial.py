@@ -19,7 +19,8 @@ pytestmark = pytest.mark.xdist_group("processes")
 @pytest.fixture(scope="module")
 def rows(adult_runs):
     """One row per method."""
-    return {run.method: trial.perform(run) for run in adult_runs()}
+    runs = [*adult_runs(), *adult_runs("library")]
+    return {run.method: trial.perform(run) for run in {run.key: run for run in runs}.values()}
 
 
 def test_runs_are_reproducible(adult_runs, rows):
@@ -30,7 +31,8 @@ def test_runs_are_reproducible(adult_runs, rows):
 
 
 def test_content_of_the_rows(rows):
-    assert set(rows) == {"gssg", "pssg", "erm", "default", "exact"}
+    paper, library = {"gssg", "pssg", "erm"}, {"gssg_library", "pssg_library", "estimator"}
+    assert set(rows) == {*paper, *library, "default", "exact"}
     for row in rows.values():
         assert row["n_train"] == round(0.8 * 45222)
         assert row["n_train"] + row["n_test"] == 45222
@@ -43,6 +45,8 @@ def test_content_of_the_rows(rows):
         assert "scikit-learn" in row["versions"]
         assert re.fullmatch("([0-9a-f]{7,})?", row["revision"])
     assert rows["exact"]["robust_loss"] < min(rows[m]["robust_loss"] for m in ("gssg", "pssg"))
+    assert rows["exact"]["robust_loss"] < rows["gssg_library"]["robust_loss"]
+    assert rows["gssg_library"]["robust_loss"] < rows["gssg"]["robust_loss"]
     assert rows["exact"]["test_error"] < 0.17
     assert rows["erm"]["penalty"] < 1.0
     assert rows["gssg"]["samples"] >= 2e4

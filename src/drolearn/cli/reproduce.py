@@ -25,7 +25,9 @@ _LATE_IMPORTS = ("jinja2", "loky", "matplotlib", "pandas", "pyarrow", "tabulate"
 def reproduce(
     what: Annotated[
         list[str],
-        typer.Argument(help="figure1 … figure4, table1, table2, scaling, large, choices, or all."),
+        typer.Argument(
+            help="figure1 … figure4, table1, table2, library, scaling, large, choices, or all."
+        ),
     ],
     quick: Annotated[
         bool, typer.Option(help="Few seeds and samples: minutes instead of hours.")

@@ -5,6 +5,6 @@ protocol      the same file, checked, as a list of runs
 trial         one run
 runner        all runs in parallel processes, and their rows on disk
 rows          selections of rows, means and intervals
-tables, figures, claims    the results, made from rows
+tables, figures, claims, supplement    the results, made from rows
 output        files of tables and figures
 """

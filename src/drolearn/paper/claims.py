@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from drolearn.paper import supplement
 from drolearn.paper.protocol import Protocol, Search
 from drolearn.paper.rows import (
     Interval,
@@ -57,9 +58,8 @@ def with_claims(page: str, text: str) -> str:
 
 def beside_the_rows(text: str) -> str:
     """The claims with links relative to the folder of the rows instead of the documentation."""
-    return text.replace("](../results/paper/", "](").replace(
-        " as in [training.md](training.md)", ""
-    )
+    text = text.replace("](../results/paper/", "](").replace(" ([how](training.md))", "")
+    return text.replace(" as in [training.md](training.md)", "")
 
 
 def claims(protocol: Protocol, rows: Rows) -> str:
@@ -69,7 +69,11 @@ def claims(protocol: Protocol, rows: Rows) -> str:
         _agreement(results), _unbiased(results), _bias(results), _small(results),
         _faster(results), _growth(results), _full(results), _tuned(results),
     ]  # fmt: skip
-    return "\n".join(part.markdown() for part in parts)
+    sections = [part.markdown() for part in parts] + [
+        supplement.methods_of_the_library(results),
+        supplement.versions(results),
+    ]
+    return "\n".join(section for section in sections if section)
 
 
 def _shown(each: Interval | None) -> str:
@@ -153,7 +157,7 @@ def _miss(
 def _unbiased(results: Results) -> Claim:
     claim = Claim(
         "GSSG is unbiased",
-        "E[G] = ∇R for N = 2^K (Theorem 1), with the level probabilities corrected as in "
+        "E[G] = ∇R for N = 2^K (Proposition 3), with the level probabilities corrected as in "
         "[training.md](training.md).",
         [
             "For every N ≤ 9 the tests enumerate every subset of every level "
@@ -337,7 +341,7 @@ def _ratios(results: Results, method: str, target: float) -> dict[int, tuple[flo
 def _growth(results: Results) -> Claim:
     claim = Claim(
         "GSSG's cost does not depend on N",
-        "The expected cost of a GSSG step is bounded for every N (Theorem 1); those of PSSG and "
+        "The expected cost of a GSSG step is bounded for every N (Theorem 4); those of PSSG and "
         "FSG grow with N.",
     )
     artefact = results.protocol.artefacts.get("scaling")
@@ -419,8 +423,8 @@ def _tuned(results: Results) -> Claim:
     )
     table = Table(
         "Test error in percent and CPU seconds (ρ = 0.1)",
-        ["data set", "GSSG", "PSSG", "ERM", "time ERM / GSSG", "published", "drolearn",
-         "time ERM / drolearn"],
+        ["data set", "GSSG", "PSSG", "ERM", "time ERM / GSSG", "published", "l2=0",
+         "time ERM / l2=0"],
     )  # fmt: skip
     good, to_gssg, to_default, overfitted, fits = [], [], [], [], []
     methods = ("gssg", "pssg", "erm", "default")
