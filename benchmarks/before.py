@@ -4,8 +4,8 @@
     python -m benchmarks.before ../before             # with numba installed
 
 Each version runs in a separate process, and the two alternate task by task.  Times are CPU times,
-and minima over several runs, because noise only adds time.  `benchmarks.compare` compares two commits
-that both have the core.
+and minima over several runs, because noise only adds time.  `benchmarks.compare` compares two
+commits that both have the core.
 """
 
 from __future__ import annotations

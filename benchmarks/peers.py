@@ -10,11 +10,15 @@ not the optimum is visible.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import time
+import types
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +90,18 @@ def with_scipy(X: np.ndarray, y: np.ndarray) -> Model:
 
 
 def with_dro(X: np.ndarray, y: np.ndarray) -> Model:
-    """The χ² model of `dro`, which uses cvxpy."""
+    """The χ² model of `dro`, which uses cvxpy.
+
+    Only this module is imported: importing all of `dro` needs torchvision, xgboost and more.
+    """
+    found = importlib.util.find_spec("dro")
+    if found is None:
+        raise ImportError("dro is not installed")
+    for name in ("dro", "dro.linear_model"):
+        package = types.ModuleType(name)
+        folder = Path(next(iter(found.submodule_search_locations or [])), *name.split(".")[1:])
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
     model = import_module("dro.linear_model.chi2_dro").Chi2DRO(X.shape[1], model_type="logistic")
     model.update({"eps": RHO})
     model.fit(X, y)
