@@ -14,11 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from dask.utils import key_split
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 import drolearn
 from drolearn.dask import RobustClassifier, RobustRegressor, stress_test, worst_case
+from tests.examples import Count, needs_callbacks
 
 pytestmark = [
     pytest.mark.xdist_group("dask"),
@@ -320,6 +322,72 @@ def test_estimators_that_hold_a_client_are_copied_and_pickled(client, data):
         [sys.executable, "-c", program], input=pickle.dumps(local), capture_output=True, check=True
     )
     assert done.stdout.split() == [b"(1,)", b"False"]
+
+
+def test_parquet_folders_and_columns_by_name(client, data, tmp_path):
+    """A path stands for a dataframe; y, weights and groups may be columns of it."""
+    X, y, weights = data
+    names = names_of_groups(X, "names")[0]
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(y=y, w=weights, place=names)
+    for k in range(3):
+        frame[500 * k : 500 * k + 500].to_parquet(tmp_path / f"part-{k}.parquet")
+    local = drolearn.RobustRegressor(**TIGHT).fit(frame[list("abcd")], y, weights, names)
+    for path in (tmp_path, f"{tmp_path}/part-?.parquet", dd.from_pandas(frame, npartitions=3)):
+        reg = RobustRegressor(**TIGHT).fit(path, "y", sample_weight="w", groups=["place"])
+        assert reg.feature_names_in_.tolist() == list("abcd")
+        assert reg.objective_ == pytest.approx(local.objective_, rel=1e-9)
+    predicted, losses = reg.predict(str(tmp_path)), reg.losses(str(tmp_path), "y")
+    np.testing.assert_allclose(predicted.compute(), reg.predict(frame[list("abcd")]), rtol=1e-12)
+    np.testing.assert_allclose(losses.compute(), reg.losses(frame[list("abcd")], y), rtol=1e-9)
+    worst = reg.worst_case(str(tmp_path), "y", sample_weight="w")
+    expected = reg.to_local().worst_case(frame[list("abcd")], y, sample_weight=weights)
+    assert worst.value == pytest.approx(expected.value, rel=1e-9)
+    with pytest.raises(ValueError, match="'y' parameter must be a collection or a column of X"):
+        RobustRegressor().fit(tmp_path, "z")
+    with pytest.raises(ValueError, match="an array, which has no names"):
+        RobustRegressor().fit(da.from_array(X, chunks=500), "y")
+    with pytest.raises(
+        FileNotFoundError, match=r"Got '/nowhere/\*\.parquet', where there are none"
+    ):
+        RobustRegressor().fit("/nowhere/*.parquet", "y")
+    (tmp_path / "part-1.parquet").write_bytes(b"no Parquet file")
+    with pytest.raises(RuntimeError, match=r"Partition 1 .*part-1\.parquet cannot be read"):
+        RobustRegressor().fit(tmp_path, "y", sample_weight="w", groups="place")
+
+
+def test_progress_is_printed_by_the_client(client, data, capsys):
+    """And tasks have names in the dashboard."""
+    X, y, _ = data
+    dX, dy = da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500)
+    names = []
+    submit = client.submit
+
+    def named(*args, **kwargs):
+        names.append(key_split(kwargs["key"]))
+        return submit(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "submit", named)
+        reg = RobustRegressor(rho=0.1, tol=1e-2, verbose=1, client=client).fit(dX, dy)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 2
+    assert f"{reg.n_iter_:.2f} passes" in lines[-1]
+    assert all("[RobustRegressor]" in line and "robust loss" in line for line in lines)
+    assert {"drolearn-hold", "drolearn-FoundPass", "drolearn-LookPass"} <= set(names)
+
+
+@needs_callbacks
+def test_callbacks_are_called_and_can_stop_a_fit(client, data):
+    X, y, _ = data
+    dX, dy = da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500)
+    every, two = Count(), Count(stop_after=2)
+    reg = RobustRegressor(rho=0.1, solver="lbfgs", tol=1e-6).set_callbacks(every).fit(dX, dy)
+    assert every.seen == reg.n_iter_ > 2
+    assert every.ended == 1
+    assert every.models[-1].coef_.tobytes() == reg.coef_.tobytes()
+    reg = RobustRegressor(rho=0.1, solver="lbfgs", tol=1e-6).set_callbacks(two).fit(dX, dy)
+    assert two.seen == 2
+    assert reg.ending_ is drolearn.Ending.STOPPED
 
 
 def damaged(values, at, value):

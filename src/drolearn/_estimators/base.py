@@ -299,7 +299,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
             self.groups_, group_indices = as_groups(groups, data.X.shape[0])
         problem = self._problem(data, group_indices, rho, divergence, l2, l1)
         warn_of_all_weights(problem, stacklevel=5)
-        watch = self._progress_callback(data, context)
+        watch = self._progress(arguments, context, problem, data.X.dtype)
 
         def in_ball(radius: float) -> Problem:
             return self._problem(data, group_indices, radius, divergence, l2, l1)
@@ -408,14 +408,15 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         metadata = None if data.weights is None else {"sample_weight": data.weights}
         return {"estimator": self, "X": data.X, "y": data.y, "metadata": metadata}
 
-    def _progress_callback(self, data: TrainingData, context: Any) -> Watch | None:
+    def _progress(
+        self, arguments: dict[str, Any], context: Any, problem: Problem, dtype: Any
+    ) -> Watch | None:
         """Return a function for the solver that calls callbacks after each pass, and prints."""
-        arguments = self._callback_arguments(data)
         has_callbacks = bool(getattr(self, "_skl_callbacks", None)) and context.max_subtasks != 0
         if not has_callbacks and not self.verbose:
             return None
-        reported, n = 0, data.X.shape[0]
-        name = "robust loss" if data.reference is None else "robust regret"
+        reported, n = 0, problem.n
+        name = "robust loss" if problem.reference is None else "robust regret"
 
         def report(history: History, model: Callable[[], Array]) -> bool:
             nonlocal reported
@@ -433,7 +434,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
                 task.call_on_fit_task_begin(**arguments)
                 stop = task.call_on_fit_task_end(
                     **arguments,
-                    reconstruction_attributes=lambda: self._coefficients(model(), data.X.dtype),
+                    reconstruction_attributes=lambda: self._coefficients(model(), dtype),
                 )
             return stop
 

@@ -156,11 +156,12 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
 
         Parameters
         ----------
-        X : Dask array or dataframe of shape (n_samples, n_features)
+        X : Dask array or dataframe of shape (n_samples, n_features), or path
             Training rows; blocks of arrays may be CSR matrices.  Lengths of partitions may be
-            unknown.
-        y : Dask array or series of shape (n_samples,)
-            Class labels.
+            unknown.  A path is that of a Parquet file, of a folder of them, or a pattern.
+        y : Dask array or series of shape (n_samples,), or str
+            Class labels.  Like `sample_weight` and `groups`, it may name a column of X, which is
+            then not a feature.
         sample_weight : Dask array or series of shape (n_samples,), default=None
             Base weights of the rows.
         groups : Dask array, series or dataframe, default=None

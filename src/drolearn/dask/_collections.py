@@ -11,6 +11,8 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 from dask.utils import is_dataframe_like, is_series_like
 
+from drolearn.dask._parquet import is_path, read_files
+
 __all__ = [
     "Partition",
     "as_vector",
@@ -21,6 +23,7 @@ __all__ = [
     "map_rows",
     "map_rows_and_labels",
     "partitions_of",
+    "with_columns",
 ]
 
 
@@ -34,8 +37,10 @@ class Partition(NamedTuple):
 
 
 def is_collection(values: Any) -> bool:
-    """Whether values are a Dask array, dataframe or series."""
-    return isinstance(values, da.Array) or _is_frame(values) or _is_series(values)
+    """Whether values are a Dask array, dataframe or series, or the path of Parquet files."""
+    return (
+        is_path(values) or isinstance(values, da.Array) or _is_frame(values) or _is_series(values)
+    )
 
 
 def _is_frame(values: Any) -> bool:
@@ -49,6 +54,29 @@ def _is_series(values: Any) -> bool:
 def column_names(X: Any) -> list[Any] | None:
     """The names of the columns of a dataframe; None for an array."""
     return list(X.columns) if _is_frame(X) else None
+
+
+def with_columns(X: Any, **others: Any) -> tuple[Any, dict[str, Any]]:
+    """Read X if it is a path, and take what is named as columns out of it."""
+    frame = read_files(X) if is_path(X) else X
+    found, used = {}, []
+    for parameter, value in others.items():
+        several = isinstance(value, list) and all(isinstance(name, str) for name in value)
+        if not (isinstance(value, str) or several):
+            found[parameter] = value
+            continue
+        names = value if isinstance(value, list) else [value]
+        known = column_names(frame)
+        missing = [name for name in names if name not in (known or [])]
+        if missing:
+            columns = "an array, which has no names" if known is None else f"the columns {known}"
+            raise ValueError(
+                f"The '{parameter}' parameter must be a collection or a column of X. "
+                f"Got {missing[0]!r}; X has {columns}."
+            )
+        found[parameter] = frame[value]
+        used += names
+    return frame.drop(columns=list(dict.fromkeys(used))) if used else frame, found
 
 
 def partitions_of(X: Any, y: Any, sample_weight: Any, groups: Any = None) -> list[Any]:

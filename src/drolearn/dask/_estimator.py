@@ -29,9 +29,11 @@ from drolearn.dask._collections import (
     map_rows,
     map_rows_and_labels,
     partitions_of,
+    with_columns,
 )
 from drolearn.dask._engine import DaskBlocks, LostWorkersError
 from drolearn.dask._losses import as_client, worst_case
+from drolearn.dask._parquet import is_path
 from drolearn.dask._rows import Found, FoundPass, LeastWeightPass, MakeRows, MakeTable, Setup
 from drolearn.divergence import as_divergence, radius_for
 
@@ -105,7 +107,13 @@ class DaskLinear(RobustLinear):
         """Fit the model to Dask collections."""
         client, is_regression = self.client_, self._is_regression
         self._refuse_what_needs_rows(groups is not None)
+        X, given = with_columns(X, y=y, sample_weight=sample_weight, groups=groups)
+        y, sample_weight, groups = given.values()
         partitions = partitions_of(X, y, sample_weight, groups)
+        context = self._init_callback_context(max_subtasks=math.ceil(self.max_iter))
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        arguments = {"estimator": self, "X": X, "y": y, "metadata": metadata}
+        context.call_on_fit_task_begin(**arguments)
         with DaskBlocks(client, partitions, MakeTable(is_regression)) as blocks:
             found = blocks.run(FoundPass(is_regression))
             names, class_weights = self._check_found(found, X, classes)
@@ -117,7 +125,8 @@ class DaskLinear(RobustLinear):
             def in_ball(radius: float) -> BlockProblem:
                 return replace(problem, rho=radius, measured=problem.columns)
 
-            last = _LastIterate(self._printer(problem))
+            progress = self._progress(arguments, context, problem, found.dtype)
+            last = _LastIterate(progress)
             try:
                 fitted, solution = self._solve(
                     problem, last.watch, in_ball if self.rho is None else None
@@ -126,6 +135,7 @@ class DaskLinear(RobustLinear):
                 raise LostWorkersError(self._with_last_iterate(error, problem, last)) from error
             self._set_attributes(fitted, solution, found.dtype)
             self.n_rounds_ = blocks.rounds
+        context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         self._report(fitted, solution, stacklevel=4)
         return self
 
@@ -194,23 +204,6 @@ class DaskLinear(RobustLinear):
                     f"The '{name}' parameter must be {without!r} on a cluster. "
                     f"Got {getattr(self, name)!r} instead."
                 )
-        if getattr(self, "_skl_callbacks", None):
-            raise ValueError("Callbacks are not called on a cluster: use verbose=1 instead.")
-
-    def _printer(self, problem: Problem) -> Watch | None:
-        """A function that prints the progress."""
-        if not self.verbose:
-            return None
-
-        def report(history: History, model: Callable[[], Array]) -> bool:
-            print(
-                f"[{type(self).__name__}] {history.samples[-1] / problem.n:8.2f} passes, "
-                f"robust loss {history.value[-1]:.6g}",
-                flush=True,
-            )
-            return False
-
-        return report
 
     def _check_found(
         self, found: Found | None, X: Any, classes: Any
@@ -315,8 +308,17 @@ class DaskLinear(RobustLinear):
     def _lazily(self, method: str, X: Any, width: int | None, dtype: Any) -> Any:
         """A method of the local estimator, applied to each partition when it is computed."""
         check_is_fitted(self)
+        X = self._features(X)
         function = self._rowwise(method, X, width, dtype)
         return map_rows(function, X, name=method, width=width, dtype=dtype)
+
+    def _features(self, X: Any) -> Any:
+        """Rows as a collection; of files, the columns of the model."""
+        names = getattr(self, "feature_names_in_", None)
+        if not is_path(X):
+            return X
+        frame = with_columns(X)[0]
+        return frame if names is None else frame[list(names)]
 
     def _rowwise(self, method: str, X: Any, width: int | None, dtype: Any) -> Rowwise:
         columns, known = column_names(X), getattr(self, "feature_names_in_", None)
@@ -357,6 +359,11 @@ class DaskLinear(RobustLinear):
         if not is_collection(X):
             return super().losses(X, y)
         check_is_fitted(self)
+        X, given = with_columns(X, y=y)
+        names = getattr(self, "feature_names_in_", None)
+        if isinstance(y, str) and names is not None:
+            X = X[list(names)]
+        y = given["y"]
         function = self._rowwise("losses", X, None, np.float64)
         return map_rows_and_labels(function, X, y)
 
@@ -417,6 +424,8 @@ class DaskLinear(RobustLinear):
                     f"Got {value!r} instead."
                 )
         radius = self.rho_ if rho is None else rho
+        if isinstance(sample_weight, str):
+            sample_weight = with_columns(X, sample_weight=sample_weight)[1]["sample_weight"]
         return worst_case(
             self.losses(X, y), radius, self.divergence_, sample_weight, client=self.client_
         )
