@@ -30,6 +30,16 @@ def test_small_losses_get_a_weight_of_exactly_zero():
     assert (s[zero] <= 0.0).all()
 
 
+def test_triangular_discrimination_drops_small_losses():
+    """φ'(0) = −3 is finite, so a large ball gives small losses a weight of exactly zero."""
+    z = np.random.default_rng(0).standard_normal(200)
+    wc = worst_case(z, 0.8, "triangular")
+    t = (z - wc.lam) / wc.alpha
+    assert 0 < np.sum(wc.weights == 0.0) < 200
+    np.testing.assert_array_equal(wc.weights == 0.0, t <= -3.0)
+    np.testing.assert_allclose(np.sum((wc.weights - 1 / 200) ** 2 / (wc.weights + 1 / 200)), 0.8)
+
+
 def test_weights_follow_from_the_multipliers():
     z = np.random.default_rng(0).standard_normal(200)
     inverses = {
@@ -37,6 +47,7 @@ def test_weights_follow_from_the_multipliers():
         "reverse-kl": lambda t: 1.0 / (1.0 - t),
         "hellinger": lambda t: 1.0 / (1.0 - 2.0 * t) ** 2,
         "jensen-shannon": lambda t: np.exp(2.0 * t) / (2.0 - np.exp(2.0 * t)),
+        "triangular": lambda t: np.maximum(2.0 / np.sqrt(1.0 - t) - 1.0, 0.0),
     }
     for divergence, inverse in inverses.items():
         wc = worst_case(z, 0.2, divergence)

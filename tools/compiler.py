@@ -15,7 +15,8 @@ from pathlib import Path
 PROGRAM = "#include <bit>\nstatic_assert(std::bit_cast<int>(0.0f) == 0);\n"
 
 # -mcpu=baseline: by default zig compiles for the processor of this machine, but the core must run
-# on all of them. CMakeLists.txt adds options for the AVX2 and AVX-512 kernels. The cache is inside .venv.
+# on all of them. CMakeLists.txt adds options for the AVX2 and AVX-512 kernels. The cache is inside
+# .venv.
 WRAPPER = """#!/bin/sh
 export ZIG_GLOBAL_CACHE_DIR='{folder}/cache'
 exec '{python}' -m ziglang {tool} "$@"
