@@ -22,6 +22,7 @@ from benchmarks import (
     report,
     shifts,
     slices,
+    spectral,
     streams,
     stress,
     taming,
@@ -49,6 +50,7 @@ PARTS = {
     "boosting": boosting,
     "memory_maps": memory_maps,
     "streams": streams,
+    "spectral": spectral,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -19,6 +19,7 @@ from benchmarks import (
     regret,
     shifts,
     slices,
+    spectral,
     streams,
 )
 from benchmarks.machine import DOCS, load
@@ -38,6 +39,7 @@ TABLES = {
     "boosting": ("boosting.md", boosting.table),
     "memory_maps": ("memory.md", memory_maps.table),
     "streams": ("streams.md", streams.table),
+    "spectral": ("risks.md", spectral.table),
 }
 
 HEADER = """# Benchmarks

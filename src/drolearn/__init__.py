@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from drolearn.shifts.mix import Radii, WorstMix, radius_of, worst_mix
     from drolearn.shifts.samples import Shift, radius_between
+    from drolearn.spectral import Exponential, Extremile, Spectral
     from drolearn.stress.analysis import stress_test
     from drolearn.stress.intervals import mean_upper_bound
     from drolearn.stress.report import StressReport
@@ -69,6 +70,8 @@ __all__ = [
     "Draw",
     "Ending",
     "Exact",
+    "Exponential",
+    "Extremile",
     "Fixed",
     "Full",
     "GradientReport",
@@ -92,6 +95,7 @@ __all__ = [
     "RobustRegressorCV",
     "Shift",
     "Solution",
+    "Spectral",
     "StressReport",
     "TotalVariation",
     "Triangular",
@@ -183,6 +187,9 @@ _LATER = {
     "worst_mix": "shifts.mix",
     "Shift": "shifts.samples",
     "radius_between": "shifts.samples",
+    "Exponential": "spectral",
+    "Extremile": "spectral",
+    "Spectral": "spectral",
     "stress_test": "stress.analysis",
     "mean_upper_bound": "stress.intervals",
     "StressReport": "stress.report",

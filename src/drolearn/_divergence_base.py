@@ -45,6 +45,8 @@ class Divergence:
         Whether φ is strictly convex.  Then the worst-case weights are unique.
     curvature : float
         φ''(1).  For small radii the ball is an ellipsoid, and φ''(1) sets its size.
+    has_radius : bool
+        Whether balls have a radius.  CVaR and spectral risks have none.
 
     Examples
     --------
@@ -63,6 +65,7 @@ class Divergence:
     slope_infinity: ClassVar[Any] = math.inf
     strictly_convex: ClassVar[Any] = True
     curvature: ClassVar[Any] = 1.0
+    has_radius: ClassVar[bool] = True
 
     def phi(self, s: ArrayLike) -> Array:
         """Evaluate φ element by element.

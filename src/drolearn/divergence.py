@@ -237,6 +237,7 @@ class CVaR(Divergence):
     family: ClassVar[str] = "cvar"
     phi_zero: ClassVar[Any] = 0.0
     strictly_convex: ClassVar[Any] = False
+    has_radius: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0.0 < float_or_nan(self.level) <= 1.0:
@@ -374,6 +375,9 @@ _ALSO_CALLED = {
     "pearson": "'chi2'",
     "burg": "'reverse-kl'",
     "cressie-read": "CressieRead(k)",
+    "spectral": "Spectral(spectrum)",
+    "extremile": "Extremile(r)",
+    "exponential": "Exponential(r)",
 }
 
 
@@ -381,12 +385,14 @@ NAMES = tuple(_BY_NAME)
 
 
 def radius_for(divergence: Divergence, rho: float | None) -> float:
-    """The radius of a ball: None is 0.1, and CVaR, which has no radius, takes only None."""
-    if divergence.family == CVaR.family:
+    """The radius of a ball: None is 0.1, and CVaR and spectral risks have no radius: only None."""
+    if not divergence.has_radius:
         if rho is not None:
+            name = type(divergence).__name__
+            what = "level" if isinstance(divergence, CVaR) else "parameter"
             raise ValueError(
-                f"The 'rho' parameter must be None for CVaR, which has no radius: its level says "
-                f"how far it goes. Got {rho!r} instead; use CVaR(level) without rho."
+                f"The 'rho' parameter must be None for {name}, which has no radius: its {what} "
+                f"says how far it goes. Got {rho!r} instead; use {divergence!r} without rho."
             )
         return 0.0
     return DEFAULT_RADIUS if rho is None else as_radius(rho)

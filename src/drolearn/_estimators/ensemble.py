@@ -36,7 +36,7 @@ from drolearn._inner.groups import Groups, worst_of_rows
 from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.inputs import as_reference_losses
 from drolearn._validation import as_generator, as_groups
-from drolearn.divergence import CVaR, Divergence, as_divergence, radius_for
+from drolearn.divergence import Divergence, as_divergence, radius_for
 
 __all__ = ["RobustEnsemble"]
 
@@ -219,7 +219,7 @@ class RobustEnsemble(MetaEstimatorMixin, WorstCaseMixin, CallbackSupportMixin, B
 
     def _radius(self) -> float | None:
         """The radius as `worst_case` takes it."""
-        return None if isinstance(self.divergence_, CVaR) else self.rho_
+        return self.rho_ if self.divergence_.has_radius else None
 
     def _play(self, game: _Game, context: Any, arguments: dict[str, Any]) -> None:
         """Play the rounds, and keep those up to the one with the smallest robust loss."""

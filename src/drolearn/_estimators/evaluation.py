@@ -12,7 +12,7 @@ from drolearn._inner.groups import Groups, worst_of_rows
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.inputs import as_reference_losses
 from drolearn._validation import as_groups, as_weights
-from drolearn.divergence import CVaR, Divergence, as_divergence
+from drolearn.divergence import Divergence, as_divergence
 
 __all__ = ["WorstCaseMixin"]
 
@@ -79,7 +79,7 @@ class WorstCaseMixin:
         divergence = as_divergence(self.divergence_)
         if rho is None and tau is None:
             tau = getattr(self, "tau_", None)  # models of version 0.1 have none
-            if tau is None and not isinstance(divergence, CVaR):
+            if tau is None and divergence.has_radius:
                 rho = self.rho_
         weights = None if sample_weight is None else as_weights(sample_weight, z.size)
         parts = None if groups is None else Groups.make(as_groups(groups, z.size)[1], weights)

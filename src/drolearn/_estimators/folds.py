@@ -234,7 +234,7 @@ def _score(
     losses = problem.loss.of_scores(scores, data.targets)[0]
     if scoring == "robust":
         divergence = as_divergence(path.divergence)
-        rho = None if isinstance(divergence, CVaR) else path.scoring_rho
+        rho = path.scoring_rho if divergence.has_radius else None
         return -worst_case(losses, rho, divergence, data.weights).value
     parts = {"worst-group": rows.groups, "worst-domain": rows.domains}.get(scoring)
     # The mean loss is that of the worst group if all rows are in one group.

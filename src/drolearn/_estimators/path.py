@@ -121,6 +121,12 @@ class RobustLinearCV(RobustLinear):
     def _balls(self) -> list[Ball]:
         """Return the balls from the smallest to the largest; sets `rhos_` or `levels_`."""
         divergence = as_divergence(self.divergence)
+        if divergence.family == "spectral":
+            raise ValueError(
+                f"The 'divergence' parameter of {type(self).__name__} must have a radius, or a "
+                f"level as CVaR. Got {divergence!r} instead; use GridSearchCV over the parameter "
+                f"'divergence' of {self._fold_estimator.__name__}."
+            )
         given, other = ("levels", "rhos") if isinstance(divergence, CVaR) else ("rhos", "levels")
         if getattr(self, other) is not None:
             why = "CVaR has no radius" if other == "rhos" else "only CVaR has levels"

@@ -31,6 +31,7 @@ _OF_DROLEARN = (
     )),
     *(f"drolearn._solvers.step_sizes.{name}" for name in ("Constant", "Decay")),
     *(f"drolearn.divergence.{cls.__name__}" for cls in CLASSES),
+    *(f"drolearn.spectral.{name}" for name in ("Exponential", "Extremile", "Spectral")),
     "drolearn.loss.Loss",
 )  # fmt: skip
 # What skrub's tabular_pipeline is made of, for models of the command line: transformers, selectors

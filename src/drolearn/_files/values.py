@@ -27,6 +27,7 @@ from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.solvers import Solver
 from drolearn.loss import Loss, as_loss
+from drolearn.spectral import Exponential, Extremile, Spectral
 
 __all__ = ["Arrays", "decode", "encode"]
 
@@ -36,6 +37,7 @@ _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         *divergence.CLASSES,
+        Spectral, Extremile, Exponential,
         solvers.Exact, solvers.LBFGS, solvers.Newton, solvers.GSSG, solvers.PSSG, solvers.FSG,
         solvers.SGD, step_sizes.Constant, step_sizes.Decay, History,
         model_selection.KFold, model_selection.StratifiedKFold, model_selection.GroupKFold,

@@ -6,21 +6,24 @@ descent methods get stuck there.  Subtracting a small multiple of a divergence �
     R_ε(z) = max { Σ p z − ε Ψ(P, B) : P in the ball },    R_ε ≤ R ≤ R_ε + ε max Ψ.
 
 The weights stay in the ball, so they still give lower bounds.  Ψ is the divergence of the ball, or
-χ² if that is not strictly convex (total variation, CVaR).  For strictly convex φ the weights are
-p = b s((z − λ)/α) with α ≥ ε.
+χ² if that is not strictly convex (total variation, CVaR, spectral risks).  For strictly convex φ
+the weights are p = b s((z − λ)/α) with α ≥ ε.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drolearn import _core
+from drolearn._inner.spectral import Blocks, smoothed_weights
 from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn.divergence import CVaR, Divergence, TotalVariation
+from drolearn.spectral import SpectralRisk
 
 __all__ = ["Bend", "bend_of", "can_smooth", "inverse_of", "smoothed"]
 
@@ -35,20 +38,22 @@ class Bend:
     ----------
     v : array of shape (n,)
         The diagonal.
-    columns : array of shape (n, k)
-        The matrix C.
-    inner : array of shape (k, k)
-        The matrix M.
+    columns : array or sparse matrix of shape (n, k)
+        The matrix C; sparse for spectral risks, where k may be as large as n/2 and every row of C
+        has one entry.
+    inner : array or sparse matrix of shape (k, k)
+        The matrix M; diagonal if it is sparse.
     """
 
     v: Array
-    columns: Array
-    inner: Array
+    columns: Any
+    inner: Any
 
 
 def can_smooth(divergence: Divergence) -> bool:
     """Whether `smoothed` supports a divergence; it does not if a custom φ has straight pieces."""
-    return divergence.strictly_convex or isinstance(divergence, CVaR | TotalVariation)
+    known = isinstance(divergence, CVaR | TotalVariation | SpectralRisk)
+    return divergence.strictly_convex or known
 
 
 def smoothed(
@@ -68,6 +73,9 @@ def smoothed(
     elif isinstance(divergence, TotalVariation):
         p, bend = _total_variation(z, b, rho, epsilon)
         psi = _chi2(p, b)
+    elif isinstance(divergence, SpectralRisk):
+        p, blocks = smoothed_weights(divergence, z, b, epsilon)
+        bend, psi = _bend_of_blocks(blocks, z.size, epsilon), _chi2(p, b)
     elif exact.alpha >= epsilon:
         bend = bend_of(divergence, z, exact.weights, b, exact.alpha, exact.lam, both=True)
         return replace(exact, value=exact.value - epsilon * exact.achieved), bend
@@ -110,6 +118,26 @@ def _piecewise_linear(b: Array, sets: list[NDArray[np.bool_]], epsilon: float) -
     total = columns.sum(axis=0)
     inner = np.diag(np.divide(1.0, total, out=np.zeros_like(total), where=total > 0.0))
     return Bend(columns.sum(axis=1), columns, inner)
+
+
+def _bend_of_blocks(blocks: Blocks, n: int, epsilon: float) -> Bend:
+    """∂p/∂z of a smoothed spectral risk; weights of blocks of one row are constant."""
+    from scipy.sparse import csc_array  # imported when used: it is heavy
+
+    lengths = np.diff(blocks.starts, append=blocks.order.size)
+    several = lengths > 1
+    chosen = np.repeat(several, lengths)
+    rows, slopes = blocks.order[chosen], blocks.base[chosen] / (2.0 * epsilon)
+    starts = np.concatenate([[0], np.cumsum(lengths[several])])
+    v = np.zeros(n)
+    v[rows] = slopes
+    if rows.size == 0:
+        return Bend(v, csc_array((n, 1)), csc_array((1, 1)))
+    count = starts.size - 1
+    columns = csc_array((slopes, rows, starts), shape=(n, count))
+    inner = 1.0 / np.add.reduceat(slopes, starts[:-1])
+    every = np.arange(count + 1)
+    return Bend(v, columns, csc_array((inner, every[:-1], every), shape=(count, count)))
 
 
 def _cvar(z: Array, b: Array, level: float, epsilon: float) -> tuple[Array, Bend]:

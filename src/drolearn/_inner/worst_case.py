@@ -195,7 +195,7 @@ def check_soft(tau: float, rho: float | None, divergence: Divergence) -> float:
             f"tau={tau!r} and rho={rho!r} instead."
         )
     price = as_radius(tau, "tau")
-    if divergence.family in ("cvar", "custom") and not divergence.strictly_convex:
+    if divergence.family in ("cvar", "custom", "spectral") and not divergence.strictly_convex:
         raise ValueError(
             f"The 'tau' parameter needs a strictly convex divergence or total variation. Got "
             f"{divergence!r} instead; use a ball."
@@ -211,6 +211,10 @@ def inner_maximum(
     `z` and `weights` are contiguous float64 vectors of one length; for χ², `without_dust` has
     removed weights that are too small.
     """
+    if divergence.family == "spectral":
+        from drolearn._inner.spectral import spectral_maximum  # it imports this module
+
+        return spectral_maximum(divergence, z, weights)  # type: ignore[arg-type]
     if threads > 1 and z.size < _THREADS_FROM.get(divergence.family, _THREADS_FROM_OTHERS):
         threads = 1
     p = np.empty(z.size)

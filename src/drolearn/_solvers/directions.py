@@ -17,6 +17,7 @@ from drolearn._solvers.certificate import Point
 from drolearn._solvers.group_steps import group_direction
 from drolearn._solvers.linear_algebra import MAX_COLUMNS, solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
+from drolearn.spectral import SpectralRisk
 
 __all__ = [
     "ROBUST",
@@ -194,6 +195,9 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
         return hessian - sides @ inverse_of(m[0, 0], m[0, 1], m[1, 1]) @ sides.T
     curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
     h = worst.weights * curvature + at.bend.v * at.slopes**2
+    if isinstance(problem.divergence, SpectralRisk):
+        columns = at.bend.columns * at.slopes[:, None]
+        return problem.gram(h)[0] - problem.gram_of_sums(columns.tocsc(), at.bend.inner.diagonal())
     hessian, sides = problem.gram(h, *(at.bend.columns * at.slopes[:, None]).T)
     return hessian - sides @ at.bend.inner @ sides.T
 

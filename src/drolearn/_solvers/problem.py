@@ -315,8 +315,8 @@ class Problem:
 
     @property
     def plain(self) -> bool:
-        """Whether the robust loss is the plain mean; CVaR ignores the radius."""
-        return self.rho == 0.0 and self.divergence.name != "cvar"
+        """Whether the robust loss is the plain mean."""
+        return self.rho == 0.0 and self.divergence.has_radius
 
     @property
     def equal_at_zero(self) -> bool:
@@ -515,6 +515,30 @@ class Problem:
         total[-1] *= math.sqrt(scale[-1])
         total[:, -1] *= math.sqrt(scale[-1])
         return total, columns
+
+    def gram_of_sums(self, columns: Any, factors: Array) -> Array:
+        """C̃ diag(factors) C̃ᵀ with C̃ = X̃ᵀ C for a sparse C of one entry in each row.
+
+        The matrix X̃ᵀ C may have as many columns as there are rows: it is made in parts.
+        """
+        mean, scale, _ = self.columns
+        total = np.zeros((self.size, self.size))
+        if columns.nnz == 0:
+            return total
+        step = max(1, (1 << 20) // self.size)
+        for first in range(0, factors.size, step):
+            part = columns[:, first : first + step]
+            rows, values, starts = part.indices, part.data, part.indptr[:-1]
+            sums = np.empty((starts.size, self.size))
+            if self.sparse:
+                sums[:, :-1] = (part.T @ self.X).toarray()
+            else:
+                sums[:, :-1] = np.add.reduceat(values[:, None] * self.X[rows], starts)
+            sums[:, -1] = np.add.reduceat(values, starts) if self.intercept else 0.0
+            sums[:, :-1] -= mean * sums[:, -1:]
+            sums *= np.sqrt(scale)
+            total += (sums.T * factors[first : first + step]) @ sums
+        return total
 
     def second_order(
         self, at: Evaluation, multipliers: tuple[float, float] | None

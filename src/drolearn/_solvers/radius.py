@@ -12,7 +12,7 @@ from drolearn._solvers.inputs import as_problem
 from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.zero_model import least_moved_mass, smallest_ball
-from drolearn.divergence import CVaR, Divergence, TotalVariation, as_divergence
+from drolearn.divergence import Divergence, TotalVariation, as_divergence
 
 __all__ = ["radius_that_learns", "rho_max"]
 
@@ -75,8 +75,10 @@ def rho_max(
     from sklearn.utils.multiclass import type_of_target  # imported when used: it is heavy
 
     chosen = as_divergence(divergence)
-    if isinstance(chosen, CVaR):
-        raise ValueError("The 'divergence' parameter must have a radius. Got CVaR, which has none.")
+    if not chosen.has_radius:
+        raise ValueError(
+            f"The 'divergence' parameter must have a radius. Got {chosen!r}, which has none."
+        )
     target = type_of_target(y, input_name="y")
     if target.startswith("continuous"):
         raise ValueError(

@@ -343,7 +343,7 @@ def run(
 def warn_of_all_weights(problem: Problem, stacklevel: int) -> None:
     """Warn if the ball holds all weights; with groups that is a usual choice."""
     largest = problem.divergence.maximum(1.0 / problem.n)
-    bounded = largest > 0.0 and problem.divergence.name != "cvar"
+    bounded = largest > 0.0 and problem.divergence.has_radius
     if bounded and problem.rho >= largest and problem.groups is None:
         kind = "loss" if problem.reference is None else "regret"
         warnings.warn(
@@ -414,7 +414,10 @@ def run_next(
 def _as_solution(problem: Problem, minimum: Minimum, history: History) -> Solution:
     relative_gap = minimum.gap / problem.loss_scale(minimum.value)
     norm, iterations, name = minimum.gradient_norm, minimum.iterations, minimum.direction
-    smaller = "a larger level" if isinstance(problem.divergence, CVaR) else "a smaller rho"
+    smaller = "a smaller rho"
+    if not problem.divergence.has_radius:
+        cvar = isinstance(problem.divergence, CVaR)
+        smaller = "a larger level" if cvar else "a flatter spectrum"
     return Solution(
         theta=minimum.theta,
         value=minimum.at.value + problem.penalty_at(minimum.theta),

@@ -223,6 +223,11 @@ class Stochastic(Solver):
         """What the problem lacks for draws, and what to use instead."""
         if problem.l1:
             return f"solver={self.name!r} takes no l1 penalty: use solver='exact' or l1=0."
+        if problem.divergence.family == "spectral":
+            return (
+                f"solver={self.name!r} draws rows, and {problem.divergence!r} needs the order of "
+                f"all losses: use solver='exact'."
+            )
         if problem.groups is None or problem.groups.of is not None:
             return ""
         return (

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from drolearn._inner.groups import Groups, worst_of_rows
 from drolearn._inner.worst_case import worst_case
 from drolearn._validation import as_groups, as_vector, as_weights, refuse_not_finite
-from drolearn.divergence import CVaR, Divergence, as_divergence, radius_for
+from drolearn.divergence import Divergence, as_divergence, radius_for
 from drolearn.loss import Loss, as_loss
 
 __all__ = ["Ball", "GroupMeans", "Rows", "rows_of", "scores_of"]
@@ -42,7 +42,7 @@ class Ball:
     ) -> None:
         self.divergence, self.loss = as_divergence(divergence), as_loss(loss)
         radius = radius_for(self.divergence, rho)
-        self.rho = None if isinstance(self.divergence, CVaR) else radius
+        self.rho = radius if self.divergence.has_radius else None
         if self.loss.of == "classes":
             raise ValueError(
                 f"The 'loss' parameter must be a loss of two classes or of a residual, such as "

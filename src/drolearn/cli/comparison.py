@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
 from sklearn.model_selection import train_test_split
 
-from drolearn import CVaR, RobustClassifier, RobustRegressor
+from drolearn import RobustClassifier, RobustRegressor
 from drolearn._estimators.baselines import Temperature, inverse_frequencies
 from drolearn._inner.worst_case import worst_case
 from drolearn._storage import replacing
@@ -43,7 +43,7 @@ def compared(
     rows: Rows, task: str, divergence: Divergence, rho: float, splits: int, seed: int
 ) -> Comparison:
     """Fit all models to three quarters of the rows, and measure them on the others."""
-    radius = None if isinstance(divergence, CVaR) else rho
+    radius = rho if divergence.has_radius else None
     names = None if rows.groups is None else rows.groups.agg(", ".join, axis=1).to_numpy()
     is_classification = task == "classification"
     if is_classification and np.unique(rows.y, return_counts=True)[1].min() < 2:

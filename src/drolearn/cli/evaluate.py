@@ -36,10 +36,9 @@ def evaluate(
     """
     from drolearn.cli.models import as_divergence
     from drolearn.cli.report import show, table
-    from drolearn.divergence import CVaR
 
     chosen = as_divergence(divergence)
-    radii = rho if rho else None if isinstance(chosen, CVaR) else [0.0, 0.1, 1.0, 9.0]
+    radii = rho if rho else [0.0, 0.1, 1.0, 9.0] if chosen.has_radius else None
     report = stress_report(model, data, target, groups, chosen, radii, trust)
     curve = report.curve.drop(columns="model")
     content: dict[str, Any] = {"loss": report.losses[0], "divergence": report.divergences[0]}

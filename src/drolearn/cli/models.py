@@ -19,19 +19,22 @@ _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
 def as_divergence(text: str) -> Any:
-    """A divergence by name; CVaR may have a level, as in "cvar:0.1"."""
+    """A divergence by name, perhaps with a number, as in "cvar:0.1" and "extremile:3"."""
     from drolearn.divergence import CVaR
     from drolearn.divergence import as_divergence as by_name
+    from drolearn.spectral import Exponential, Extremile
 
-    name, _, level = text.partition(":")
-    if name != "cvar" or not level:
+    name, _, number = text.partition(":")
+    classes = {"cvar": CVaR, "extremile": Extremile, "exponential": Exponential}
+    if name not in classes or not number:
         return by_name(text)
     try:
-        return CVaR(float(level))
+        return classes[name](float(number))
     except ValueError as error:
         raise InputError(
-            f"--divergence must be a name, or cvar with a level above 0 and at most 1, as cvar:0.1."
-            f" Got {text!r} instead."
+            f"--divergence must be a name, or cvar with a level above 0 and at most 1, as cvar:0.1,"
+            f" extremile with a number of at least 1, or exponential with one of at least 0. Got "
+            f"{text!r} instead."
         ) from error
 
 

@@ -29,7 +29,7 @@ Divergence = Annotated[
     str,
     typer.Option(
         help="chi2, kl, reverse-kl, hellinger, jensen-shannon, triangular, total-variation, or "
-        "cvar with its level, as cvar:0.1."
+        "cvar with its level, as cvar:0.1, or extremile:3 or exponential:2."
     ),
 ]
 Drop = Annotated[str | None, typer.Option(help="Columns that the model must not use, with commas.")]

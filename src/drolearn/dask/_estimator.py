@@ -194,7 +194,7 @@ class DaskLinear(RobustLinear):
             raise ValueError(
                 f"The 'divergence' parameter must be strictly convex on a cluster, such as 'chi2' "
                 f"or 'kl', or there must be groups. Got {divergence!r} instead; "
-                f"drolearn.dask.worst_case takes it."
+                f"the estimators of drolearn take it."
             )
         for name, without in (
             ("tau", None), ("l1", 0.0), ("reference", None), ("store_weights", False)

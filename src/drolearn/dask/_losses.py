@@ -157,6 +157,11 @@ def worst_case(
     """
     chosen = as_divergence(divergence)
     radius = radius_for(chosen, rho)
+    if chosen.family == "spectral":
+        raise ValueError(
+            f"The 'divergence' parameter must not be a spectral risk on a cluster, as that needs "
+            f"the order of all losses. Got {chosen!r} instead; drolearn.worst_case takes it."
+        )
     z = as_vector("losses", losses)
     b = None if sample_weight is None else as_vector("sample_weight", sample_weight)
     partitions, z, b = losses_and_weights(z, b)

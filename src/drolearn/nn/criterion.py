@@ -18,7 +18,7 @@ from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, not_finite, worst_case
 from drolearn._solvers.draws import Draw
 from drolearn._validation import as_groups, as_weights
-from drolearn.divergence import CVaR, Divergence, as_divergence
+from drolearn.divergence import Divergence, as_divergence
 from drolearn.nn.checks import (
     as_base_weights,
     as_group_numbers,
@@ -38,7 +38,7 @@ __all__ = ["RobustLoss"]
 
 _ON_DEVICE = {"chi2": solve_chi2, "kl": solve_kl}
 #: The weights of these change only where the order of the losses does.
-_PIECEWISE_LINEAR = {"cvar", "total-variation"}
+_PIECEWISE_LINEAR = {"cvar", "spectral", "total-variation"}
 #: Excludes a function from the graphs of torch.compile; they break there.
 _eager: Any = torch.compiler.disable
 #: Types of devices whose memory the compiled core can read.
@@ -86,7 +86,7 @@ def _solve_on_host(
     tau: float | None = None,
 ) -> WorstCase:
     """Call `worst_case`, without the radius if there is none."""
-    radius = None if tau is not None or divergence.family == "cvar" else rho
+    radius = rho if tau is None and divergence.has_radius else None
     return worst_case(z, radius, divergence, b, tau=tau)
 
 
@@ -176,7 +176,7 @@ class RobustLoss(Settings):
         """
         more = "" if self.nan == "raise" else f", nan={self.nan!r}"
         more += "" if self.process_group is None else f", process_group={self.process_group!r}"
-        radius = "" if isinstance(self.divergence, CVaR) else f"rho={self.rho!r}, "
+        radius = f"rho={self.rho!r}, " if self.divergence.has_radius else ""
         if self.tau is not None:
             radius = f"tau={self.tau!r}, "
         return f"{radius}divergence={self.divergence!r}{more}"
@@ -397,13 +397,18 @@ class RobustLoss(Settings):
                 f"A draw needs a ball with a radius, as its estimate is unbiased for that: make "
                 f"the criterion with 'rho'. Got tau={self.tau!r} instead."
             )
+        if self.divergence.family == "spectral":
+            raise ValueError(
+                f"A draw needs a φ-divergence, as its blocks know the order of their own losses "
+                f"only. Got {self.divergence!r} instead: use whole batches, or CVaR."
+            )
         radius = radius_of(draw)
         if draw.indices.size != size:
             raise ValueError(
                 f"The draw has {draw.indices.size} rows and there are {size} losses: pass the "
                 f"losses of the batch that came with the draw."
             )
-        if radius != self.rho and self.divergence.family != "cvar":
+        if radius != self.rho and self.divergence.has_radius:
             raise ValueError(
                 f"The draw was made for rho = {radius!r} and the criterion for {self.rho!r}: use "
                 f"the same radius for both."

@@ -15,14 +15,19 @@ import torch
 from torch import Tensor
 
 from drolearn._inner.worst_case import check_soft
-from drolearn.divergence import NAMES, CressieRead, CVaR, Divergence, as_divergence, radius_for
+from drolearn.divergence import NAMES, CressieRead, Divergence, as_divergence, radius_for
 from drolearn.nn.checks import check_values
+from drolearn.spectral import Exponential, Extremile, Spectral
 
 __all__ = ["Settings"]
 
 #: The divergences that a name and numbers describe.
 _CLASSES: dict[str, Any] = {name: type(as_divergence(name)) for name in NAMES}
-_CLASSES[CressieRead.name] = CressieRead
+_CLASSES |= {each.name: each for each in (CressieRead, Exponential, Extremile, Spectral)}
+
+
+#: The keys of a description that are not parameters of the divergence.
+_NOT_NUMBERS = ("name", "custom")
 
 
 class Settings(torch.nn.Module):
@@ -123,8 +128,7 @@ class Settings(torch.nn.Module):
 
 def _pack(rho: float, divergence: Divergence, nan: str, tau: float | None) -> Tensor:
     """Return settings as a tensor of bytes; of a custom divergence, the name only."""
-    has_radius = tau is None and not isinstance(divergence, CVaR)
-    radius = float(rho) if has_radius else None
+    radius = float(rho) if tau is None and divergence.has_radius else None
     settings: dict[str, Any] = {"rho": radius, "divergence": _describe(divergence), "nan": nan}
     if tau is not None:  # earlier versions read states without it
         settings["tau"] = tau
@@ -140,7 +144,11 @@ def _unpack(state: Any, present: Divergence) -> dict[str, Any]:
         rho, nan, described = (settings[key] for key in ("rho", "nan", "divergence"))
         found = {"rho": rho, "nan": nan, "tau": settings.get("tau")}
         custom, name = described.get("custom"), described.get("name")
-        numbers = {key: float(described[key]) for key in described if key not in ("name", "custom")}
+        described_numbers = {key: described[key] for key in described if key not in _NOT_NUMBERS}
+        numbers = {
+            key: value if key == "spectrum" else float(value)
+            for key, value in described_numbers.items()
+        }
         divergence = _CLASSES[name](**numbers) if name in _CLASSES else None
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
@@ -162,5 +170,8 @@ def _describe(divergence: Divergence) -> dict[str, Any]:
     """Return name and numbers of a divergence, or the name of a custom one."""
     if type(divergence) is not _CLASSES.get(divergence.name) or not is_dataclass(divergence):
         return {"custom": divergence.name}
-    numbers = {each.name: float(getattr(divergence, each.name)) for each in fields(divergence)}
+    values = {each.name: getattr(divergence, each.name) for each in fields(divergence)}
+    numbers = {
+        name: list(value) if name == "spectrum" else float(value) for name, value in values.items()
+    }
     return {"name": divergence.name, **numbers}

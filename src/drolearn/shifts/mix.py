@@ -150,7 +150,7 @@ class WorstMix:
         ]
         header = ("group", "rows", "mean loss", "share", "worst-case share")
         ball = repr(self.divergence)
-        if self.divergence.name != "cvar":
+        if self.divergence.has_radius:
             ball += f", rho={self.rho:.4g}"
         return "\n".join(
             [

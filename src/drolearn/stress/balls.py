@@ -65,6 +65,11 @@ def as_divergences(
         )
     named: dict[str, Divergence] = {}
     for each in map(as_divergence, given):
+        if each.family == "spectral":
+            raise ValueError(
+                f"The 'divergence' parameter must have a radius, or a level as CVaR, for the curve "
+                f"to run over. Got {each!r} instead; worst_case takes it."
+            )
         name = repr(each) if isinstance(each, CressieRead) else each.name
         if named.setdefault(name, each) != each:
             raise ValueError(
