@@ -222,11 +222,12 @@ class Spectral(SpectralRisk):
                 f"{what} hold numbers of at least 0 that do not decrease, with a positive sum: "
                 f"larger losses must not count less. Got {found} instead."
             )
-        values = values / values[-1]  # a sum of large numbers might overflow
-        object.__setattr__(self, "spectrum", tuple((values / values.sum()).tolist()))
+        object.__setattr__(self, "spectrum", tuple(values.tolist()))
 
     def _tail(self, share: Array) -> Array:
-        reached = np.concatenate([[0.0], np.cumsum(np.array(self.spectrum[::-1]))])
+        # A sum of large numbers might overflow.
+        falling = np.array(self.spectrum[::-1]) / self.spectrum[-1]
+        reached = np.concatenate([[0.0], np.cumsum(falling)])
         parts = len(self.spectrum)
         return np.interp(share * parts, np.arange(parts + 1.0), reached / reached[-1])
 

@@ -24,8 +24,6 @@ __all__ = ["Settings"]
 #: The divergences that a name and numbers describe.
 _CLASSES: dict[str, Any] = {name: type(as_divergence(name)) for name in NAMES}
 _CLASSES |= {each.name: each for each in (CressieRead, Exponential, Extremile, Spectral)}
-
-
 #: The keys of a description that are not parameters of the divergence.
 _NOT_NUMBERS = ("name", "custom")
 
