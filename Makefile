@@ -31,7 +31,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export DROLEARN_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-oldest soak coverage lint format stubs sanitize wheel docs bench bench-compare paper clean
+.PHONY: demo test test-oldest soak coverage lint format stubs sanitize wheel reproducible audit docs bench bench-compare paper clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.demo  ## a shift, worst cases and the paper's methods on real data: tables and demo.png
@@ -45,7 +45,8 @@ test-oldest: $(OLDEST)/.installed  ## tests of core and estimators with the olde
 	$(OLDEST)/bin/python -m pytest $(PYTEST) @tools/oldest-tests.txt
 
 # The tests that try more if DROLEARN_SOAK is set; see tests/soak.py.
-SOAK ?= tests/test_fuzz_core.py tests/test_fuzz_readers.py tests/test_kills.py tests/test_load.py
+SOAK ?= tests/test_fuzz_core.py tests/test_fuzz_readers.py tests/test_kills.py tests/test_load.py \
+  tests/test_random_parameters.py
 
 soak: $(VENV)/.dev  ## kills, loads and random input for hours; the core under sanitizers, too
 	@$(INSTALL) atheris
@@ -78,6 +79,12 @@ sanitize: $(VENV)/.dev  ## tests of the core under the address and undefined beh
 
 wheel: $(VENV)/.tools  ## a wheel in dist, tried in an empty environment
 	@tools/wheel $(BIN)/python
+
+reproducible: $(VENV)/.tools  ## build sdist and wheel twice in different folders and compare their bytes
+	@tools/reproducible $(BIN)/python
+
+audit: $(VENV)/bin/python  ## known vulnerabilities of the versions in constraints.txt; needs a network
+	@tools/audit $(BIN)/python
 
 docs: $(VENV)/.dev  ## the documentation site in build/site, with its gallery; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going --quiet docs build/site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -136,6 +137,23 @@ def test_tables_of_narrowed_runs_show_all_rows(tmp_path):
     lines = lines_by_dataset(tmp_path / "table1.md")
     for dataset in ("adult", "hiv1", "bioresponse"):
         assert lines[dataset] == want[dataset]
+
+
+def test_results_as_json(tmp_path, capsys):
+    """Progress is on standard error, so that standard output is JSON."""
+    committed = Path(__file__).parents[1] / "results" / "paper"
+    if not committed.exists():
+        pytest.skip("only a checkout has the results")
+    shutil.copy(committed / "runs.parquet", tmp_path)
+    command = ["reproduce", "table1", "--datasets", "adult", "--seeds", "1", "--json"]
+    assert cli.run(cli.app, [*command, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    said = json.loads(printed.out)
+    assert said["runs"] > 0
+    assert said["failed"] == said["left_out"] == {}
+    assert str(tmp_path / "table1.md") in said["files"]
+    assert all(Path(path).exists() for path in said["files"])
+    assert "wrote" in printed.err
 
 
 def lines_by_dataset(path):
@@ -272,3 +290,7 @@ def test_datasets_lists_where_each_comes_from(monkeypatch, tmp_path):
     assert re.search(r"bike_hour .*17379 .*57 .*CC BY 4.0 .*package", ran.output)
     assert re.search(r"gina_prior .*openml.org .*openml.org", ran.output)
     assert "mine.npz" in ran.output
+    said = json.loads(CliRunner().invoke(cli.app, ["datasets", "--json"]).stdout)
+    assert said["other_files"] == ["mine.npz"]
+    adult = next(entry for entry in said["datasets"] if entry["name"] == "adult")
+    assert (adult["rows"], adult["columns"], adult["loaded_from"]) == (45222, 119, "package")

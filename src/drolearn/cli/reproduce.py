@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from drolearn.cli.options import Json
+from drolearn.cli.report import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,6 +58,7 @@ def reproduce(
     page: Annotated[
         Path | None, typer.Option(help="Markdown page in which to rewrite the claims.")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Reproduce tables and figures of the paper. If stopped, the same command continues.
 
@@ -62,6 +67,8 @@ def reproduce(
       drolearn reproduce table1 --quick
       drolearn reproduce all --out results/paper
     """
+    from rich.console import Console
+
     plan, names, only = _checked(what, datasets, protocol, page)
     plan = plan.hurried(only) if quick else plan
     # --datasets and --seeds restrict what is run; tables and claims use all rows in the folder.
@@ -74,7 +81,18 @@ def reproduce(
             f"{', '.join(names)} has no runs{on}: choose other artefacts or data sets."
         )
     folder = out or Path("results") / ("quick" if quick else "paper")
-    failures = _reproduce(plan, names, runs, folder, jobs or os.cpu_count() or 1, page)
+    console = Console(stderr=as_json)  # standard output is for JSON only
+    done = _reproduce(plan, names, runs, folder, jobs or os.cpu_count() or 1, page, console)
+    failures = done.failures
+    if as_json:
+        show(
+            {
+                "folder": str(folder), "runs": len(runs), "files": list(map(str, done.files)),
+                "left_out": done.reasons, "failed": {each.key: each.reason for each in failures},
+            },
+            True,
+            lambda _: None,
+        )  # fmt: skip
     if failures:
         sys.exit(
             f"{len(failures)} of {len(runs)} runs failed, the first is {failures[0].key!r} "
@@ -112,11 +130,20 @@ def _checked(
     return plan, names, only
 
 
+@dataclass(frozen=True)
+class _Done:
+    """Files that were written, data sets that were left out, and runs that failed."""
+
+    files: list[Path]
+    reasons: dict[str, str]
+    failures: list[Failure]
+
+
 def _reproduce(
-    plan: Protocol, names: list[str], runs: list[Run], folder: Path, jobs: int, page: Path | None
-) -> list[Failure]:
-    """Make the runs and write tables, figures and claims; return the runs that failed."""
-    from rich.console import Console
+    plan: Protocol, names: list[str], runs: list[Run], folder: Path, jobs: int, page: Path | None,
+    console: Console,
+) -> _Done:  # fmt: skip
+    """Make the runs, and write tables, figures and claims."""
     from rich.markup import escape
 
     from drolearn._storage import locked
@@ -124,7 +151,8 @@ def _reproduce(
     from drolearn.paper.output import write_artefact, write_text
     from drolearn.paper.runner import Store, available
 
-    console, store = Console(), Store(folder)
+    store = Store(folder)
+    written: list[Path] = []
     with locked(folder):
         with console.status("Looking for the data sets"):
             reasons = available(run.dataset for run in runs)
@@ -138,11 +166,12 @@ def _reproduce(
         for name in names:
             for path in write_artefact(plan, name, rows, reasons, folder):
                 console.print(f"wrote {path}", soft_wrap=True)
+                written.append(path)
         text = claims.claims(plan, rows)
         write_text(folder / "claims.md", claims.beside_the_rows(text))
         if page is not None:
             write_text(page, claims.with_claims(page.read_text("utf-8"), text))
-    return failures
+    return _Done([*written, folder / "claims.md"], reasons, failures)
 
 
 def _run_with_progress(console: Console, runs: list[Run], store: Store, jobs: int) -> list[Failure]:
