@@ -27,6 +27,7 @@ from benchmarks import (
     stress,
     taming,
     training,
+    trimming,
     worst_case,
 )
 
@@ -51,6 +52,7 @@ PARTS = {
     "memory_maps": memory_maps,
     "streams": streams,
     "spectral": spectral,
+    "trimming": trimming,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

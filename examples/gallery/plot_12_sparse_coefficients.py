@@ -4,8 +4,8 @@
 Thirty columns of which three matter. With an l1 penalty the exact solver sets coefficients to
 exactly zero, and proves how far the model is from the optimum.
 
-**Lesson**: the same penalty does not keep as many columns in a ball as at ρ = 0: here fewer at strong
-penalties, more at weak ones. Compare models with equal numbers of columns.
+**Lesson**: the same penalty does not keep as many columns in a ball as at ρ = 0: here fewer at
+strong penalties, more at weak ones. Compare models with equal numbers of columns.
 """
 
 import matplotlib.pyplot as plt

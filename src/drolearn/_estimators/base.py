@@ -30,6 +30,7 @@ from sklearn.utils.validation import (
 from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.state import StateMixin
+from drolearn._inner.trimming import as_trim
 from drolearn._inner.worst_case import check_soft
 from drolearn._solvers.descent import History
 from drolearn._solvers.ending import Ending, describe_useless_columns
@@ -37,8 +38,16 @@ from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.radius import radius_that_learns
 from drolearn._solvers.soft import soft_worst
-from drolearn._solvers.solve import Solution, Watch, run, run_soft, warn_of_all_weights
+from drolearn._solvers.solve import (
+    Solution,
+    Watch,
+    run,
+    run_soft,
+    run_trimmed,
+    warn_of_all_weights,
+)
 from drolearn._solvers.solvers import Solver
+from drolearn._solvers.trimming import problem_on
 from drolearn._solvers.zero_model import needs_no_columns
 from drolearn._validation import as_groups, as_weights
 from drolearn.divergence import Divergence, as_divergence
@@ -125,6 +134,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         "tau": [Interval(Real, 0, None, closed="both"), None],
         "l2": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "l1": [Interval(Real, 0, None, closed="left")],
+        "trim": [Interval(Real, 0, 1, closed="left")],
         "fit_intercept": ["boolean"],
         "solver": [str, Solver],
         "max_iter": [Interval(Real, 0, None, closed="neither")],
@@ -143,6 +153,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
     loss: Any
     l2: Any
     l1: float = 0.0  # cross-validation has no such parameter
+    trim: float = 0.0  # cross-validation has no such parameter
     fit_intercept: bool
     solver: Any
     max_iter: float
@@ -343,8 +354,11 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         settings: Any = {
             "solver": self.solver, "max_iter": self.max_iter, "tol": self.tol, "watch": watch
         }  # fmt: skip
-        if self.tau is not None:
-            return run_soft(problem, float(self.tau), start, **settings)
+        tau = None if self.tau is None else float(self.tau)
+        if as_trim(self.trim, problem.groups is not None and problem.groups.of is None) > 0.0:
+            return run_trimmed(problem, float(self.trim), tau, start, **settings)
+        if tau is not None:
+            return run_soft(problem, tau, start, **settings)
         return run(problem, start, random_state=self.random_state, **settings)
 
     def _start(self, problem: Problem) -> Array:
@@ -370,6 +384,9 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         if self.tau_ is not None:
             self.rho_ = solution.worst.achieved
         self.robust_loss_, self.robust_regret_ = solution.worst.value, None
+        if solution.kept is not None:
+            weights = 1.0 if problem.weights is None else problem.weights
+            problem = problem_on(problem, solution.kept * weights)
         if problem.reference is not None:
             self.robust_loss_ = self._loss_without_reference(problem, solution.theta)
             self.robust_regret_ = solution.worst.value

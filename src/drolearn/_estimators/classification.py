@@ -63,6 +63,11 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         Penalty l1 ‖w‖₁, which makes coefficients exactly 0; the intercept is not penalised. With
         l2, this is the elastic net. l1 = 1/(C Σw) and l2 = 0 are those of
         ``LogisticRegression(l1_ratio=1, C=C)`` for rho=0. Needs an exact solver.
+    trim : float, default=0
+        Share of the rows, by weight, to ignore: those with the largest losses, such as rows with
+        wrong labels. The ball is around the other rows; with groups, the share is taken from each
+        of them. The problem is not convex: the fit is a local optimum, the best of several starts,
+        and `gap_` is NaN. Needs an exact solver; `max_iter` limits each of its solves.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     class_weight : dict, "balanced" or None, default=None
@@ -195,6 +200,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
         l1: float = 0.0,
+        trim: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Solver = "auto",
@@ -213,6 +219,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         self.loss = loss
         self.l2 = l2
         self.l1 = l1
+        self.trim = trim
         self.fit_intercept = fit_intercept
         self.class_weight = class_weight
         self.solver = solver

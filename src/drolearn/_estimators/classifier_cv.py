@@ -200,6 +200,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
     _parameter_constraints.pop("l1")
+    _parameter_constraints.pop("trim")
 
     def __init__(
         self,

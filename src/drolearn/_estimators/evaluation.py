@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn._inner.groups import Groups, worst_of_rows
+from drolearn._inner.trimming import as_trim, kept_weights
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.inputs import as_reference_losses
 from drolearn._validation import as_groups, as_weights
@@ -38,6 +39,7 @@ class WorstCaseMixin:
         reference_losses: ArrayLike | None = None,
         *,
         tau: float | None = None,
+        trim: float = 0.0,
     ) -> WorstCase:
         """Compute the robust loss of the fitted model on any data, without refitting.
 
@@ -58,6 +60,9 @@ class WorstCaseMixin:
             robust loss, also for a model that was fitted with a reference.
         tau : float, default=None
             Price τ of a soft ball instead of `rho`, as in :func:`drolearn.worst_case`.
+        trim : float, default=0.0
+            Share of the rows to ignore, those with the largest losses; with groups, in each of
+            them. The `trim` of a fit is not used: its training rows may have wrong labels.
 
         Returns
         -------
@@ -82,5 +87,8 @@ class WorstCaseMixin:
             if tau is None and divergence.has_radius:
                 rho = self.rho_
         weights = None if sample_weight is None else as_weights(sample_weight, z.size)
-        parts = None if groups is None else Groups.make(as_groups(groups, z.size)[1], weights)
+        membership = None if groups is None else as_groups(groups, z.size)[1]
+        if as_trim(trim, membership is not None and membership.ndim == 2) > 0.0:
+            weights = kept_weights(z, weights, float(trim), membership)
+        parts = None if membership is None else Groups.make(membership, weights)
         return worst_of_rows(z, rho, divergence, weights, parts, tau=tau, n_jobs=self.n_jobs)

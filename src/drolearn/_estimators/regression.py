@@ -65,6 +65,11 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         Penalty l1 ‖w‖₁, which makes coefficients exactly 0; the intercept is not penalised. With
         l2, this is the elastic net. l1 = alpha · l1_ratio and
         l2 = alpha · (1 − l1_ratio) are those of ``ElasticNet`` for rho=0. Needs an exact solver.
+    trim : float, default=0
+        Share of the rows, by weight, to ignore: those with the largest losses, such as outliers.
+        The ball is around the other rows; with groups, the share is taken from each of them. The
+        problem is not convex: the fit is a local optimum, the best of several starts, and `gap_` is
+        NaN. Needs an exact solver; `max_iter` limits each of its solves.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : str or Solver, default="auto"
@@ -186,6 +191,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         loss: str | Loss = "squared",
         l2: float | str = "auto",
         l1: float = 0.0,
+        trim: float = 0.0,
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
         max_iter: float = 200,
@@ -203,6 +209,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         self.loss = loss
         self.l2 = l2
         self.l1 = l1
+        self.trim = trim
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter

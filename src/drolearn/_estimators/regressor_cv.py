@@ -195,6 +195,7 @@ class RobustRegressorCV(RobustLinearCV, RobustRegressor):
     _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
     _parameter_constraints.pop("l1")
+    _parameter_constraints.pop("trim")
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from drolearn import _core
+from drolearn._inner.trimming import as_trim, kept_weights
 from drolearn._validation import as_losses, as_radius, as_weights, thread_count
 from drolearn.divergence import Divergence, as_divergence, radius_for
 
@@ -101,6 +102,7 @@ def worst_case(
     sample_weight: ArrayLike | None = None,
     *,
     tau: float | None = None,
+    trim: float = 0.0,
     n_jobs: int | None = None,
 ) -> WorstCase:
     """Maximise the weighted mean of the losses over a φ-divergence ball.
@@ -125,6 +127,9 @@ def worst_case(
         Price τ ≥ 0 of a soft ball, instead of `rho`: the result maximises Σ p z − τ D(P, B).  Small
         prices approach the largest loss, large ones the mean.  For KL the value is the tilted loss
         τ log Σ b exp(z/τ).
+    trim : float, default=0.0
+        Share of the base weight to ignore: that of the largest losses, such as outliers.  The ball
+        is then around the other rows, and the weights of ignored rows are 0.
     n_jobs : int, default=None
         Number of threads: None for one, -1 for all processors.  Threads are used only where they
         are faster: from 4 million losses on for χ², half a million for KL, 131,072 for others.
@@ -153,6 +158,8 @@ def worst_case(
     (2.315, 0.5)
     >>> worst_case([0.1, 0.2, 0.3, 4.0], rho=5.0).weights  # the ball contains all weights
     array([0., 0., 0., 1.])
+    >>> round(worst_case([0.1, 0.2, 0.3, 4.0], rho=0.5, trim=0.25).value, 3)  # without 4.0
+    0.258
     >>> worst_case([1.0, 2.0], rho=0.1, divergence="kl", sample_weight=[3, 1]).weights.round(3)
     array([0.543, 0.457])
     >>> round(worst_case([1.0, 2.0], divergence="kl", tau=0.5).value, 3)  # ½ log (½ e² + ½ e⁴)
@@ -160,6 +167,11 @@ def worst_case(
     """
     z = as_losses(losses)
     chosen = as_divergence(divergence)
+    if as_trim(trim) > 0.0:
+        if not np.isfinite(z).all():
+            raise ValueError(not_finite(z))
+        given = None if sample_weight is None else as_weights(sample_weight, z.size)
+        sample_weight = kept_weights(z, given, float(trim))
     if tau is not None:
         return _soft(z, rho, chosen, sample_weight, tau)
     radius = radius_for(chosen, rho)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from enum import Enum
 
-__all__ = ["Ending", "describe_exact", "describe_stochastic", "describe_stream"]
+__all__ = ["Ending", "describe_exact", "describe_stochastic", "describe_stream", "describe_trimmed"]
 
 
 class Ending(Enum):
@@ -130,6 +130,21 @@ def describe_stream(ending: Ending, rows: int, steps: int) -> str:
             "as long from now on; rescale the columns, or use step_size='auto' or a smaller number."
         )
     return text
+
+
+def describe_trimmed(ending: Ending, solver: str, trim: float, steps: int, starts: int) -> str:
+    """How a fit that trims rows ended."""
+    so_far = f"{steps} steps from the best of {starts} starts, each an exact solve by {solver}"
+    local = (
+        f"trim={trim:g} makes the problem non-convex, so this is a local optimum without a "
+        f"certificate."
+    )
+    if ending is Ending.CONVERGED:
+        return f"Converged after {so_far}: {local}"
+    how = {
+        Ending.STOPPED: "Stopped after", Ending.INTERRUPTED: "Interrupted after"
+    }.get(ending, "Used all")  # fmt: skip
+    return f"{how} {so_far}; trim={trim:g} makes the problem non-convex: there is no certificate."
 
 
 def describe_useless_columns(rho: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from drolearn._inner.trimming import as_trim
 from drolearn._inner.worst_case import WorstCase, check_soft
 from drolearn._solvers.checkpoint import ExactCheckpoint, open_checkpoint
 from drolearn._solvers.choice import as_solver, choose
@@ -23,8 +24,9 @@ from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.proximal import minimise_sparse
-from drolearn._solvers.soft import Fit, minimise_soft
-from drolearn._solvers.solvers import Solver, Stochastic
+from drolearn._solvers.soft import Fit, minimise_soft, soft_worst
+from drolearn._solvers.solvers import Exact, Solver, Stochastic
+from drolearn._solvers.trimming import minimise_trimmed, refuse_lost_classes
 from drolearn._validation import float_or_nan
 from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
@@ -70,6 +72,10 @@ class Solution:
         Worst-case weights of the groups, if there are groups.  Where their losses are equal, exact
         solvers return the weights of the saddle point, which balance the gradients of the groups.
 
+    kept : array of shape (n,) or None
+        With trimming, the share of the weight of each row that was kept: 0 for rows that were
+        ignored, 1 for others, and a number between for the one at the threshold.
+
     Examples
     --------
     >>> from drolearn import solve
@@ -90,6 +96,7 @@ class Solution:
     history: History = field(repr=False)
     state: State | None = field(default=None, repr=False)
     group_weights: Array | None = field(default=None, repr=False)
+    kept: Array | None = field(default=None, repr=False)
 
     @property
     def coef(self) -> Array:
@@ -116,6 +123,7 @@ def solve(
     loss: str | Loss = "logistic",
     l2: float = 0.0,
     l1: float = 0.0,
+    trim: float = 0.0,
     fit_intercept: bool = True,
     sample_weight: ArrayLike | None = None,
     groups: ArrayLike | None = None,
@@ -155,6 +163,12 @@ def solve(
         Strength of the l1 penalty, which makes coefficients exactly 0; the intercept is not
         penalised.  With l2, this is the elastic net.  Needs an exact solver: proximal Newton steps,
         or with solver="lbfgs" L-BFGS on orthants (OWL-QN).
+    trim : float, default=0.0
+        Share ε of the rows, by weight, to ignore: those with the largest losses, such as outliers
+        and wrong labels.  R is then the worst case over the other rows; with groups, ε is taken
+        from each of them.  The problem is not convex: the result is a local optimum, the best of
+        several starts, without a duality gap.  Needs an exact solver; `max_iter` limits each of the
+        solves.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     sample_weight : array-like of shape (n,), default=None
@@ -235,9 +249,47 @@ def solve(
         watch = lambda history, _: bool(called(history))  # noqa: E731
     theta = as_start(problem, start)
     settings: Any = {"solver": solver, "max_iter": max_iter, "tol": tol, "watch": watch}
+    if as_trim(trim, problem.groups is not None and problem.groups.of is None) > 0.0:
+        return run_trimmed(problem, float(trim), tau, theta, **settings)
     if tau is not None:
         return run_soft(problem, float(tau), theta, **settings)
     return run(problem, theta, random_state=random_state, **settings)
+
+
+def run_trimmed(
+    problem: Problem,
+    trim: float,
+    tau: float | None,
+    theta: Array,
+    *,
+    solver: str | Solver,
+    max_iter: float,
+    tol: float | None,
+    watch: Watch | None,
+) -> Solution:
+    """`run`, or `run_soft` with a price τ, without the worst share of the rows."""
+    chosen = Exact() if isinstance(solver, str) and solver == "auto" else as_solver(solver)
+    if chosen is None or isinstance(chosen, Stochastic) or chosen.checkpoint is not None:
+        raise ValueError(
+            f"The 'trim' parameter needs an exact solver without a checkpoint. Got "
+            f"solver={solver!r} instead; use 'exact'."
+        )
+    refuse_lost_classes(problem, trim)
+    settings: Any = {"solver": chosen, "max_iter": max_iter, "tol": tol, "watch": watch}
+
+    def fit(part: Problem, theta: Array) -> Solution:
+        if tau is not None:
+            return run_soft(part, float(tau), theta, **settings)
+        return run(part, theta, random_state=None, **settings)
+
+    def worst_of(part: Problem, theta: Array) -> tuple[WorstCase, Array]:
+        if tau is None:
+            at = part.evaluate(part.scores(theta))
+            return at.worst, at.shares
+        worst = soft_worst(part, float(tau), theta)
+        return worst if part.groups is None else part.groups.spread(worst), worst.weights
+
+    return minimise_trimmed(problem, trim, theta, fit, worst_of, tol=tol or 1e-10)
 
 
 def run_soft(

@@ -41,6 +41,8 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         As in :class:`drolearn.RobustClassifier`.
     l1 : float, default=0.0
         Only 0 is accepted: proximal steps need the columns in this process.
+    trim : float, default=0.0
+        Only 0 is accepted: trimming sorts the losses of all rows.
     fit_intercept, class_weight : optional
         As in :class:`drolearn.RobustClassifier`.
     solver : str or Solver, default="auto"
@@ -107,6 +109,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         loss: str | Loss = "logistic",
         l2: float | str = "auto",
         l1: float = 0.0,
+        trim: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Any = None,
         solver: str | Solver = "auto",
@@ -127,6 +130,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
             loss=loss,
             l2=l2,
             l1=l1,
+            trim=trim,
             fit_intercept=fit_intercept,
             class_weight=class_weight,
             solver=solver,

@@ -197,7 +197,7 @@ class DaskLinear(RobustLinear):
                 f"the estimators of drolearn take it."
             )
         for name, without in (
-            ("tau", None), ("l1", 0.0), ("reference", None), ("store_weights", False)
+            ("tau", None), ("l1", 0.0), ("trim", 0.0), ("reference", None), ("store_weights", False)
         ):  # fmt: skip
             if getattr(self, name) is not without and getattr(self, name) != without:
                 raise ValueError(

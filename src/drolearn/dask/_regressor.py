@@ -34,6 +34,8 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         As in :class:`drolearn.RobustRegressor`.
     l1 : float, default=0.0
         Only 0 is accepted: proximal steps need the columns in this process.
+    trim : float, default=0.0
+        Only 0 is accepted: trimming sorts the losses of all rows.
     fit_intercept : optional
         As in :class:`drolearn.RobustRegressor`.
     solver : str or Solver, default="auto"
@@ -94,6 +96,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         loss: str | Loss = "squared",
         l2: float | str = "auto",
         l1: float = 0.0,
+        trim: float = 0.0,
         fit_intercept: bool = True,
         solver: str | Solver = "auto",
         max_iter: float = 200,
@@ -113,6 +116,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
             loss=loss,
             l2=l2,
             l1=l1,
+            trim=trim,
             fit_intercept=fit_intercept,
             solver=solver,
             max_iter=max_iter,
