@@ -21,7 +21,6 @@ from benchmarks import (
     slices,
     spectral,
     streams,
-    trimming,
 )
 from benchmarks.machine import DOCS, load
 
@@ -41,7 +40,6 @@ TABLES = {
     "memory_maps": ("memory.md", memory_maps.table),
     "streams": ("streams.md", streams.table),
     "spectral": ("risks.md", spectral.table),
-    "trimming": ("trimming.md", trimming.table),
 }
 
 HEADER = """# Benchmarks

@@ -23,6 +23,8 @@ from drolearn import RobustClassifier, ZeroModelWarning, worst_case
 
 DATA, SPLITS, TEST = ("compas", "adult"), 10, 0.25
 FLIPPED, RHO = 0.05, 0.03
+#: Every split draws as many rows of larger data sets.
+MOST_ROWS = 12_000
 #: Labels are flipped at random, or where a model of the clean labels is sure of them.
 KINDS = ("none", "at random", "sure labels")
 #: Arguments of the estimator, and the method that each is compared with.
@@ -52,6 +54,9 @@ def flip(X: np.ndarray, y: np.ndarray, kind: str, rng: np.random.Generator) -> n
 def one_split(name: str, kind: str, seed: int) -> list[dict[str, Any]]:
     """Fit all methods to training rows with flipped labels, and test them on clean rows."""
     X, y = datasets.load(name)
+    if y.size > MOST_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(y.size, MOST_ROWS, replace=False))
+        X, y = X[rows], y[rows]
     X, X_test, y, y_test = train_test_split(X, y, test_size=TEST, random_state=seed, stratify=y)
     scaler = StandardScaler().fit(X.astype(np.float64))
     X, X_test = scaler.transform(X), scaler.transform(X_test)
