@@ -29,6 +29,7 @@ from drolearn._inner.trimming import kept_weights
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.ending import Ending, describe_trimmed
 from drolearn._solvers.problem import Problem
+from drolearn.divergence import as_divergence
 from drolearn.loss import Loss
 
 __all__ = ["minimise_trimmed", "problem_on", "refuse_lost_classes"]
@@ -96,12 +97,12 @@ def minimise_trimmed(
     steps = _Steps(problem, trim, fit, value_of, tol)
     first = steps.solve(problem, start)
     starts = [first.theta]
-    plain = None if problem.divergence.name == "cvar" else replace(problem, rho=0.0)
-    if plain is not None and not problem.plain and not steps.stopped:
+    plain = replace(problem, divergence=as_divergence("chi2"), rho=0.0)
+    if not problem.plain and not steps.stopped:
         inner = _Steps(plain, trim, steps.solve, lambda part, theta: part.objective(theta), tol)
         starts.append(inner.run(inner.begin(steps.solve(plain, first.theta).theta)).theta)
     if problem.loss.name == "squared" and problem.reference is None and not steps.stopped:
-        starts.append(steps.solve(_huber(plain or problem, first.theta), first.theta).theta)
+        starts.append(steps.solve(_huber(plain, first.theta), first.theta).theta)
     descents = [steps.run(steps.begin(theta), _FIRST_STEPS) for theta in starts]
     best = min(descents, key=lambda descent: descent.values[-1])
     steps.run(best)
