@@ -252,6 +252,10 @@ def test_data_frames_and_sparse_data(library):
         (RobustBoostingClassifier(light(), divergence=CVaR(0.1), rho=1), "no radius"),
         (RobustBoostingClassifier(light(), reference="x"), "'reference' parameter"),
         (RobustBoostingRegressor(light(False), loss="logistic"), "must be 'squared', 'huber'"),
+        (RobustBoostingClassifier(light(False)), "must be a classifier. Got LGBMRegressor"),
+        (RobustBoostingRegressor(extreme()), "must be a regressor. Got XGBClassifier"),
+        (RobustBoostingClassifier(light(linear_tree=True)), "'linear_tree' parameter"),
+        (RobustBoostingClassifier(light(boosting_type="rf")), "'boosting_type' parameter"),
     ],
 )
 def test_bad_parameters(model, message):
@@ -278,6 +282,7 @@ def test_bad_data():
         ({"reference_losses": number, **new}, "'eval_reference_losses' parameter must have"),
         ({"sample_weight": (y == "yes") * 1.0}, "must have two classes"),
         ({"sample_weight": -np.ones(60)}, "Negative values"),
+        ({"init_score": number}, "does not take 'init_score'"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(X, y, **arguments)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.scoreboard.page import page
+from benchmarks.scoreboard.page import page, trees_page
 from benchmarks.scoreboard.rows import best_baseline, by_group, difference, ratio
 from scipy.stats import ttest_1samp
 
@@ -92,3 +92,17 @@ def test_the_summary_follows_the_numbers(error: float, says: str) -> None:
     assert len(summary) == 3
     assert all(says in line for line in summary[:2])
     assert "better / not told apart / worse" in text
+
+
+def test_the_page_of_boosted_trees_names_what_was_not_run() -> None:
+    splits = [str(k) for k in range(3)]
+    errors = {
+        "plain": dict.fromkeys(splits, 0.5),
+        "weights": dict.fromkeys(splits, 0.6),
+        "groups 1": {split: 0.1 + 0.001 * k for k, split in enumerate(splits)},
+    }
+    text = trees_page({"a": rows_of("random", errors)}, {"a": 4, "b": 5})
+    assert "Not complete yet: a (3 of 4 splits were run), b." in text
+    assert "*groups 1* helps most" in text
+    assert "boosting |" not in text
+    assert "Not complete" not in trees_page({"a": rows_of("random", errors)}, {"a": 3})

@@ -24,7 +24,7 @@ from benchmarks.scoreboard.rows import (
     with_question,
 )
 
-__all__ = ["page"]
+__all__ = ["page", "trees_page"]
 
 
 def page(data: Rows) -> str:
@@ -33,6 +33,7 @@ def page(data: Rows) -> str:
         "# Scoreboard: robust models on natural shifts",
         "",
         *_summary(data),
+        *_boosting_sentence(data),
         "",
         "![The error of every model on every data set, relative to the best baseline]"
         "(scoreboard.png)",
@@ -43,6 +44,32 @@ def page(data: Rows) -> str:
         "What this project wanted to reach, before it was measured. Means over splits.",
         "",
         *_table(["goal", "measured", "reached"], goals(data)),
+    ]
+    for question, (title, _) in QUESTIONS.items():
+        part = with_question(data, question)
+        if part:
+            lines += [f"## {title}", "", *_question(part, question)]
+    lines += ["## Calibration errors, random splits", "", *_calibration(data)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def trees_page(data: Rows, all_splits: dict[str, int]) -> str:
+    """Return the page of boosted trees; `all_splits` has the number of splits of every data set."""
+    done = {
+        name: len({(row["question"], row["split"]) for row in rows}) for name, rows in data.items()
+    }
+    missing = [
+        f"{name} ({done[name]} of {splits} splits were run)" if name in done else name
+        for name, splits in all_splits.items()
+        if done.get(name, 0) < splits
+    ]
+    lines = [
+        "# Scoreboard: boosted trees on natural shifts",
+        "",
+        *_summary(data),
+        "",
+        *_TREES,
+        *([f"Not complete yet: {', '.join(missing)}.", ""] if missing else []),
     ]
     for question, (title, _) in QUESTIONS.items():
         part = with_question(data, question)
@@ -70,7 +97,7 @@ def _summary(data: Rows) -> list[str]:
             f"- **{title}**: {says}{least}; its {MEASURES[key]} is lower than that of the best "
             f"baseline on {wins} and higher on {losses} of {len(part)} data sets."
         )
-    return [*lines, *_boosting_sentence(data)]
+    return lines
 
 
 def _boosting_sentence(data: Rows) -> list[str]:
@@ -213,11 +240,30 @@ _INTRODUCTION = [
     "  *Huber* is `HuberRegressor()`; *boosting* is scikit-learn's gradient boosting, which is",
     "  also the reference of regret (a random forest for amazon_reviews_4domains, whose 5,000",
     "  columns would take it minutes).",
+    "  [Boosted trees with a ball](scoreboard-trees.md) have a page of their own.",
     "- *rows* are balls over rows; *regret* subtracts the losses of the reference; *groups* are",
     "  balls over the domains of the training rows, *all* with a radius that holds all mixes.",
     "- The domain of a row is the state, hospital, year, group or area that comes with the data.",
     "  Where the question is the future, it is one of 24 equal blocks of rows in order of time.",
     "- At most 30,000 rows of each data set, 100,000 for random splits of covtype; linear models",
     "  have scikit-learn's penalty C = 1.",
+    "",
+]
+_TREES = [
+    "`python -m benchmarks.scoreboard.run --trees` makes this page. Data sets, splits and",
+    "measures are those of the [scoreboard of linear models](scoreboard.md); the models are",
+    "boosted trees of LightGBM with default settings, 100 rounds. Differences are points of",
+    "error, log losses, or for regression per cent of the baseline's RMSE or squared loss. They",
+    "are means over splits or domains with 95% intervals; bold ones exclude 0. The best baseline",
+    "is the better of *plain* and *weights* on the test rows, which favours the baselines.",
+    "",
+    "- *plain* is `LGBMClassifier()` or `LGBMRegressor()`; *weights* gives all domains the same",
+    "  total weight.",
+    "- *groups 1* and *groups, all* are `RobustBoostingClassifier` and `RobustBoostingRegressor`",
+    "  with balls over the domains of the training rows ([boosting.md](boosting.md)), *all* with",
+    "  a radius that holds all mixes. *regret* subtracts cross-fitted losses of the plain trees.",
+    "",
+    "The balls see losses of training rows. Trees fit those of a small group as well as those of",
+    "a large one, so a group that is hard on new rows need not have a large weight.",
     "",
 ]

@@ -139,7 +139,8 @@ def models(data: Rows) -> list[str]:
     order: dict[str, None] = {}
     for rows in data.values():
         order |= dict.fromkeys(row["model"] for row in rows)
-    return [*(model for model in order if model != "boosting"), "boosting"]
+    last = [model for model in order if model == "boosting"]
+    return [*(model for model in order if model not in last), *last]
 
 
 def best_baseline(rows: list[dict[str, Any]], question: str, key: str) -> str | None:

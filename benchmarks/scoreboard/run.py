@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.machine import DOCS, RESULTS, describe
 from benchmarks.scoreboard.figure import draw
 from benchmarks.scoreboard.models import BASELINES, Fit, fit_all, fit_trees
-from benchmarks.scoreboard.page import page
+from benchmarks.scoreboard.page import page, trees_page
 from benchmarks.scoreboard.tasks import DATA, Task, tasks
 from drolearn._storage import replacing
 
@@ -163,6 +163,13 @@ def main() -> None:
     if data:
         (DOCS / "scoreboard.md").write_text(page(data), encoding="utf-8")
         draw(data, DOCS / "scoreboard.png")
+    of_trees = {name: rows for name in DATA if (rows := stored(name, trees=True))}
+    if of_trees:
+        splits = {
+            name: len({(row["question"], row["split"]) for row in rows})
+            for name, rows in data.items()
+        }
+        (DOCS / "scoreboard-trees.md").write_text(trees_page(of_trees, splits), encoding="utf-8")
 
 
 if __name__ == "__main__":

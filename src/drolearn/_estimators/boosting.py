@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix, issparse
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
@@ -26,6 +26,18 @@ from drolearn.loss import Loss
 __all__ = ["RobustBoosting", "Validation"]
 
 Array = NDArray[np.float64]
+
+
+# Arguments of the fits of the libraries that would contradict the objective or its start.
+_REPLACED = (
+    "init_score",
+    "init_model",
+    "eval_init_score",
+    "eval_metric",
+    "base_margin",
+    "base_margin_eval_set",
+    "xgb_model",
+)
 
 
 class Validation(NamedTuple):
@@ -68,6 +80,11 @@ class RobustBoosting(MetaEstimatorMixin, WorstCaseMixin, BaseEstimator, ABC):
     step: float
     reference: Any
     n_jobs: int | None
+    estimator_: Any
+    groups_: NDArray[Any] | None
+    group_weights_: Array | None
+    round_values_: Array | None
+    best_round_: int
 
     def __sklearn_tags__(self) -> Any:
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
@@ -112,6 +129,7 @@ class RobustBoosting(MetaEstimatorMixin, WorstCaseMixin, BaseEstimator, ABC):
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
             )
         library, model = library_of(self.estimator), clone(self.estimator)
+        self._check_arguments(params)
         X = self._columns(X, reset=True)
         labels = self._validate_y(y)
         check_consistent_length(X, labels)
@@ -141,6 +159,21 @@ class RobustBoosting(MetaEstimatorMixin, WorstCaseMixin, BaseEstimator, ABC):
         self.estimator_, self.best_round_ = model, library.best_round(model)
         self.round_values_ = None if new is None else np.array(values)
         return self
+
+    def _check_arguments(self, params: dict[str, Any]) -> None:
+        """Refuse a model of another task, and arguments that set what the ball decides."""
+        if is_classifier(self.estimator) != is_classifier(self):
+            task = "classifier" if is_classifier(self) else "regressor"
+            raise ValueError(
+                f"The 'estimator' parameter of {type(self).__name__} must be a {task}. Got "
+                f"{type(self.estimator).__name__} instead."
+            )
+        for name in _REPLACED:
+            if name in params:
+                raise ValueError(
+                    f"The fit of {type(self).__name__} does not take {name!r}: a robust objective "
+                    f"starts from equal scores and has its own metric. Leave it out."
+                )
 
     def _columns(self, X: Any, reset: bool) -> Any:
         """Check the columns of rows; data frames go to the library as they are."""

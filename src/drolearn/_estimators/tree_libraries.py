@@ -55,6 +55,7 @@ class Library(Protocol):
 
 class _LightGBM:
     def fit(self, model: Any, task: Task) -> list[float]:
+        self._check(model.get_params())
         rows, validation, metric = task.rows, task.validation, task.metric
         arguments: dict[str, Any] = {}
         if validation is not None:
@@ -81,6 +82,21 @@ class _LightGBM:
         model.set_params(objective=None)
         of_sets = list(model.evals_result_.values()) if validation is not None else []
         return of_sets[0]["robust_loss"] if of_sets else []
+
+    @staticmethod
+    def _check(settings: dict[str, Any]) -> None:
+        """Refuse trees that do not start at a score, or whose start cannot be set."""
+        if settings.get("linear_tree") or settings.get("linear_trees"):
+            raise ValueError(
+                "The 'linear_tree' parameter of LightGBM must be False for a robust objective. Got "
+                "True instead."
+            )
+        if "rf" in (settings.get("boosting_type"), settings.get("boosting")):
+            raise ValueError(
+                "The 'boosting_type' parameter of LightGBM must be 'gbdt' or 'dart' for a robust "
+                "objective. Got 'rf' instead: for forests use RobustEnsembleClassifier or "
+                "RobustEnsembleRegressor."
+            )
 
     @staticmethod
     def _add_start(booster: Any, start: float) -> None:

@@ -87,6 +87,15 @@ class Groups:
             return self.matrix.T @ q
         return q[self.of] * self.inside
 
+    def as_matrix(self) -> Any:
+        """The weight of each row within each group, as a sparse matrix of groups × rows."""
+        if self.of is None or self.inside is None:
+            return self.matrix
+        from scipy.sparse import csr_array  # imported when used: it is heavy
+
+        shape = (self.shares.size, self.of.size)
+        return csr_array((self.inside, (self.of, np.arange(self.of.size))), shape=shape)
+
     def spread(self, worst: WorstCase) -> WorstCase:
         """The worst case of rows that corresponds to a worst case of groups."""
         return replace(worst, weights=self.rows(worst.weights))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from drolearn._inner.groups import Groups
+from drolearn import _core
 from drolearn._validation import float_or_nan
-from drolearn.boosting.rows import Ball, GroupMeans, Rows, rows_of, scores_of
+from drolearn.boosting.rows import Ball, Rows, rows_of, scores_of
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
@@ -47,34 +47,31 @@ class RobustObjective:
 
     def __init__(self, ball: Ball, step: float) -> None:
         self._ball, self._step = ball, step
-        self._rows: Any = None  # the first round sets it
-        self._started = False
-        self._groups: Groups | None = None
-        self._means: Any = None
-        self._shares, self._total = np.empty(0), 0.0
+        self._fit: _Fit | None = None  # the first round makes it
         self.groups_ = ball.names
         self.group_weights_: Array | None = None
 
     def __call__(
         self, first: Any, second: Any, sample_weight: Any = None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Compute gradient and Hessian, from (scores, data set) or (labels, scores, weights)."""
-        scores = scores_of(first, second)
-        if not self._started or scores.max() == scores.min():  # the first round
-            self._start(rows_of(first, second, sample_weight, self._ball.loss))
-        y, loss = self._rows.y, self._ball.loss
-        if scores.size != y.size:
+        """Compute gradient and Hessian, from (scores, data set) or (labels, scores, weights).
+
+        The next call writes into the same arrays.
+        """
+        scores, fit = scores_of(first, second), self._fit
+        if fit is None or _equal(scores):  # the first round
+            fit = self._fit = _Fit(
+                self._ball, rows_of(first, second, sample_weight, self._ball.loss)
+            )
+        n = fit.rows.y.size
+        if scores.size != n:
             raise ValueError(
-                f"A robust objective belongs to one training set, of {y.size} rows. Got "
+                f"A robust objective belongs to one training set, of {n} rows. Got "
                 f"{scores.size} rows instead: make a new one for each fit."
             )
-        z, slopes = loss.of_scores(scores, y)
-        weights = self._damped(self._ball.regrets(z))
-        # Both libraries compute in single precision, and would convert.
-        gradient, hessian = np.empty((2, y.size), dtype=np.float32)
-        np.multiply(weights, slopes, out=gradient, casting="same_kind")
-        np.multiply(weights, loss.bends(scores, y), out=hessian, casting="same_kind")
-        return gradient, hessian
+        derivatives = fit.derivatives(scores, self._step)
+        self.group_weights_ = None if fit.groups is None else fit.shares
+        return derivatives
 
     def __deepcopy__(self, memo: object) -> RobustObjective:
         """Return the objective itself: LightGBM copies its parameters, and would copy all rows."""
@@ -93,36 +90,70 @@ class RobustObjective:
         >>> from drolearn.boosting import robust_objective
         >>> robust_objective(rho=1.0, groups=["a", "b"]).release()
         """
-        self._ball, self._rows, self._started = self._ball.without_rows(), None, False
-        self._groups = self._means = None
+        self._ball, self._fit = self._ball.without_rows(), None
 
-    def _start(self, rows: Rows) -> None:
-        self._started, self._rows = True, rows
-        self._total = float(rows.y.size if rows.weights is None else rows.weights.sum())
-        self._groups = self._ball.groups(rows)
-        if self._groups is not None:
-            self._means, self._shares = GroupMeans(self._groups), self._groups.shares
-        elif rows.weights is None:
-            self._shares = np.full(rows.y.size, 1.0 / rows.y.size)
+
+class _Fit:
+    """One fit: its rows and groups, the damped weights, and memory that all rounds share.
+
+    Fresh memory in each round would take longer than the computation.
+    """
+
+    def __init__(self, ball: Ball, rows: Rows) -> None:
+        n, weights = rows.y.size, rows.weights
+        self.rows = rows
+        self.groups = ball.groups(rows)
+        self._ball = ball
+        self._total = float(n if weights is None else weights.sum())
+        self._work, self._out = np.empty((4, n)), np.empty((2, n), dtype=np.float32)
+        if self.groups is not None:
+            self.shares = self.groups.shares
+            self._matrix = self.groups.as_matrix()
         else:
-            self._shares = rows.weights / rows.weights.sum()
+            self.shares = np.full(n, 1.0 / n) if weights is None else weights / weights.sum()
 
-    def _damped(self, z: Array) -> Array:
-        """Move the shares towards the worst case, and return weights of rows.
+    def derivatives(
+        self, scores: Array, step: float
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Gradient and Hessian, after the weights have moved by a step."""
+        z, slopes, bends, weights = self._work
+        loss, y = self._ball.loss.core, self.rows.y
+        _core.losses(loss, scores, y, z, slopes, 1)
+        _core.bends(loss, scores, y, bends, 1)
+        self._move(self._ball.regrets(z), step)
+        self._weigh(weights)
+        # Both libraries compute in single precision, and would convert.
+        gradient, hessian = self._out
+        np.multiply(weights, slopes, out=gradient, casting="same_kind")
+        np.multiply(weights, bends, out=hessian, casting="same_kind")
+        return gradient, hessian
+
+    def _move(self, z: Array, step: float) -> None:
+        """Move the shares of groups or rows towards the worst case."""
+        if self.groups is None:
+            worst = self._ball.worst(z, self.rows.weights)
+        else:
+            worst = self._ball.worst(self._matrix @ z, self.groups.shares)
+        self.shares = self.shares + step * (worst - self.shares)
+
+    def _weigh(self, out: Array) -> None:
+        """The weights of rows.
 
         Their sum is that of the sample weights, so that settings such as the least weight of a leaf
         mean the same as in a plain fit.
         """
-        groups = self._groups
+        groups, scaled = self.groups, self.shares * self._total
         if groups is None:
-            worst = self._ball.worst(z, self._rows.weights)
+            out[:] = scaled
+        elif groups.of is None or groups.inside is None:
+            out[:] = groups.rows(scaled)
         else:
-            worst = self._ball.worst(self._means(z), groups.shares)
-        self._shares = self._shares + self._step * (worst - self._shares)
-        if groups is None:
-            return self._shares * self._total
-        self.group_weights_ = self._shares
-        return groups.rows(self._shares * self._total)
+            np.take(scaled, groups.of, out=out, mode="clip")  # the mode "raise" would copy
+            out *= groups.inside
+
+
+def _equal(scores: Array) -> bool:
+    return bool(scores[0] == scores[-1] and scores.max() == scores.min())
 
 
 def robust_objective(

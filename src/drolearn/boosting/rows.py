@@ -14,7 +14,7 @@ from drolearn._validation import as_groups, as_vector, as_weights, refuse_not_fi
 from drolearn.divergence import Divergence, as_divergence, radius_for
 from drolearn.loss import Loss, as_loss
 
-__all__ = ["Ball", "GroupMeans", "Rows", "rows_of", "scores_of"]
+__all__ = ["Ball", "Rows", "rows_of", "scores_of"]
 
 Array = NDArray[np.float64]
 # Losses are equal in the first round.  Rounding errors of means must not decide which is worst.
@@ -97,27 +97,6 @@ class Ball:
         """The robust loss of these rows."""
         groups = self.groups(rows)
         return worst_of_rows(z, self.rho, self.divergence, rows.weights, groups).value
-
-
-class GroupMeans:
-    """Mean losses of groups as in `Groups.means`, faster from the second time on.
-
-    Rows are sorted by group once.
-    """
-
-    def __init__(self, groups: Groups) -> None:
-        self._groups, self._order = groups, None
-        if groups.of is None or groups.inside is None:
-            return
-        self._order = np.argsort(groups.of, kind="stable")
-        self._inside = groups.inside[self._order]
-        self._starts = np.searchsorted(groups.of[self._order], np.arange(groups.shares.size))
-
-    def __call__(self, z: Array) -> Array:
-        """The mean loss of each group."""
-        if self._order is None:
-            return self._groups.means(z)
-        return np.add.reduceat(z[self._order] * self._inside, self._starts)
 
 
 def scores_of(first: Any, second: Any) -> Array:
