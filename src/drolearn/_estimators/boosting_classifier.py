@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import assert_all_finite, column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from drolearn._estimators.boosting import RobustBoosting, Validation
-from drolearn._estimators.classification import refuse_missing_labels
-from drolearn._validation import distinct
+from drolearn._estimators.labels import as_class_labels, known_labels
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss, as_loss
 
@@ -192,16 +189,7 @@ class RobustBoostingClassifier(ClassifierMixin, RobustBoosting):
         return as_loss("logistic")
 
     def _validate_y(self, y: Any) -> Array:
-        refuse_missing_labels(y)
-        labels = column_or_1d(y, warn=True)
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        self.classes_, codes = distinct("y", labels)
-        if self.classes_.size < 2:
-            raise ValueError(
-                f"Classifier can't train when only one class is present. The data contains only "
-                f"one class: {self.classes_[0]!r}."
-            )
+        _, self.classes_, codes = as_class_labels(y)
         if self.classes_.size > 2:
             raise ValueError(
                 f"Only binary classification is supported by {type(self).__name__}. The type of "
@@ -211,14 +199,7 @@ class RobustBoostingClassifier(ClassifierMixin, RobustBoosting):
         return codes.astype(np.float64)
 
     def _labels(self, y: Any) -> Array:
-        labels = column_or_1d(y)
-        unknown = np.setdiff1d(labels, self.classes_)
-        if unknown.size:
-            raise ValueError(
-                f"The 'y' parameter must hold labels that {type(self).__name__} was fitted with. "
-                f"Got {unknown[0]!r} instead."
-            )
-        return (labels == self.classes_[1]).astype(np.float64)
+        return (known_labels(y, self.classes_, self) == self.classes_[1]).astype(np.float64)
 
     def _start(self, y: Array, weights: Array | None) -> float:
         share = float(np.average(y, weights=weights))

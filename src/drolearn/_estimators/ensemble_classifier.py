@@ -7,14 +7,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import assert_all_finite, column_or_1d, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from drolearn._estimators.classification import refuse_missing_labels
 from drolearn._estimators.cross_fitting import aligned_probabilities
 from drolearn._estimators.ensemble import RobustEnsemble
-from drolearn._validation import distinct
+from drolearn._estimators.labels import as_class_labels, known_labels
 from drolearn.divergence import Divergence
 
 __all__ = ["RobustEnsembleClassifier"]
@@ -210,27 +208,11 @@ class RobustEnsembleClassifier(ClassifierMixin, RobustEnsemble):
                 f"{self.estimator!r} instead: use a classifier such as "
                 f"HistGradientBoostingClassifier()."
             )
-        refuse_missing_labels(y)
-        labels = column_or_1d(y, warn=True)
-        assert_all_finite(labels, input_name="y")
-        check_classification_targets(labels)
-        self.classes_, _ = distinct("y", labels)
-        if self.classes_.size < 2:
-            raise ValueError(
-                f"Classifier can't train when only one class is present. The data contains only "
-                f"one class: {self.classes_[0]!r}."
-            )
+        labels, self.classes_, _ = as_class_labels(y)
         return labels
 
     def _labels(self, y: Any) -> NDArray[Any]:
-        labels = column_or_1d(y)
-        unknown = np.setdiff1d(labels, self.classes_)
-        if unknown.size:
-            raise ValueError(
-                f"The 'y' parameter must hold labels that {type(self).__name__} was fitted with. "
-                f"Got {unknown[0]!r} instead."
-            )
-        return labels
+        return known_labels(y, self.classes_, self)
 
     def _predictions(self, model: Any, X: Any) -> Array:
         return aligned_probabilities(model, X, self.classes_)
