@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
@@ -136,6 +137,34 @@ def test_a_torch_module_is_a_model(data):
         probability = torch.sigmoid(one(torch.as_tensor(X, dtype=torch.float32)))[:, 0].numpy()
     assert found.curve["loss"][0] == pytest.approx(log_losses(probability, labels).mean(), rel=1e-5)
     assert run(one, X, X[:, 0]).losses == ("squared",)
+
+
+def test_a_torch_module_takes_read_only_and_reversed_arrays_and_refuses_text(data):
+    torch = pytest.importorskip("torch")
+    X, y, _, _ = data
+    labels, one = (y == "yes").astype(int), torch.nn.Linear(X.shape[1], 1)
+    frozen = X[::-1]
+    frozen.flags.writeable = False
+    expected = stress_test(one, frozen.copy(), labels, rhos=[0.0, 1.0]).curve["loss"]
+    assert stress_test(one, frozen, labels, rhos=[0.0, 1.0]).curve["loss"].equals(expected)
+    with pytest.raises(ValueError, match=r"numbers for the PyTorch module 'Linear'.* type object"):
+        stress_test(one, np.full((4, 3), "a", dtype=object), [0, 1, 0, 1])
+
+
+def test_probabilities_of_too_few_rows_and_huge_losses(data):
+    X, y, model, _ = data
+    short = SimpleNamespace(
+        predict=model.predict,
+        predict_proba=lambda X: model.predict_proba(X)[:5],
+        classes_=model.classes_,
+    )
+    with pytest.raises(ValueError, match=r"probabilities for each .* of shape \(5, 2\)"):
+        stress_test(short, X, y)
+    for losses in ([1.0, 1e300, 2.0], [-1.7e308, 1.7e308]):
+        with pytest.raises(ValueError, match=r"from -1e\+100 to 1e\+100; .* at row [01]"):
+            stress_test(losses=losses)
+    report = stress_test(losses=1e100 * np.random.default_rng(0).random(50), divergence="all")
+    assert np.isfinite(report.curve.groupby("divergence")["high"].first()).all()
 
 
 def test_torch_and_pandas_are_not_imported_before_they_are_needed():

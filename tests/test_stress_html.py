@@ -265,10 +265,12 @@ def test_it_renders_without_errors_and_requests(page, report):
     assert points == len(report.select("groups"))
     assert page.driver.get_log("browser") == []
     events = [json.loads(each["message"])["message"] for each in page.driver.get_log("performance")]
-    urls = [
-        e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"
-    ]
-    asked = {url.split(":")[0] for url in urls if not url.startswith("chrome:")}
+    asked = {
+        each["params"]["request"]["url"].split(":")[0]
+        for each in events
+        if each["method"] == "Network.requestWillBeSent"
+        and each["params"]["documentURL"] == page.driver.current_url  # not the browser's own ones
+    }
     assert "file" in asked
     assert asked <= {"file", "data", "blob"}
     charts = page.driver.find_elements("css selector", ".chart")

@@ -93,7 +93,7 @@ class SortedLosses:
     def solve(self, samples: Index, rho: Array) -> tuple[WorstCases, Array, Array, Index]:
         """Worst cases of pairs of a sample and a radius, with η, M₁(η) and the smallest loss above.
 
-        Radius 0, the mean, needs all losses.
+        η and M₁ are those of the losses `z`, from −1 to 0.  Radius 0, the mean, needs all losses.
         """
         place = np.where(rho < SMALLEST, self.z.size - 1, self._reach(samples, rho))
         mass, first, second = (self.sums[j][samples, place] for j in range(3))
@@ -136,7 +136,7 @@ class SortedLosses:
             np.where(peak, 1.0, largest),
             np.full(rho.size, np.nan),
         )
-        return found, self.top + self.scale * eta, self.scale * m[1], place
+        return found, eta, m[1], place
 
     def _one(self, samples: Index) -> Array:
         """b² of one row with the largest loss."""

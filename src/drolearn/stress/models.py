@@ -93,11 +93,15 @@ def predict(name: str, model: Any, X: Any, y: NDArray[Any], loss: Loss) -> Predi
         found = _predict_module(name, model, X, y, loss)
     else:
         found = _predict_estimator(name, model, X)
-    rows = len(found.values) if found.proba is None else len(found.proba)
-    if found.values.ndim != 1 or rows != y.size or len(found.values) != y.size:
+    if found.values.shape != (y.size,):
         raise ValueError(
             f"The model {name!r} must predict one value for each of the {y.size} rows of y. "
             f"Got predictions of shape {found.values.shape} instead."
+        )
+    if found.proba is not None and found.proba.shape[:1] != (y.size,):
+        raise ValueError(
+            f"The model {name!r} must predict probabilities for each of the {y.size} rows of y. "
+            f"Got probabilities of shape {found.proba.shape} instead."
         )
     return found
 
@@ -194,7 +198,15 @@ def _predict_module(name: str, model: Any, X: Any, y: NDArray[Any], loss: Loss) 
     import torch
 
     first = next(iter(model.parameters()), torch.zeros(()))
-    inputs = torch.as_tensor(X if isinstance(X, torch.Tensor) else np.asarray(X))
+    if not isinstance(X, torch.Tensor):
+        # PyTorch has neither read-only arrays nor negative strides.
+        X = np.require(X, None, ["C", "W"])
+        if X.dtype.kind not in "biuf":
+            raise ValueError(
+                f"The 'X' parameter must hold numbers for the PyTorch module {name!r}; turn other "
+                f"columns into numbers. Got an array of type {X.dtype} instead."
+            )
+    inputs = torch.as_tensor(X)
     if inputs.is_floating_point():
         inputs = inputs.to(first.dtype)
     training = model.training

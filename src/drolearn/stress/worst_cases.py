@@ -144,7 +144,7 @@ def _chi2(sample: Sample, rhos: Array) -> WorstCases:
     found, eta, first, _ = losses.solve(np.zeros(rhos.size, dtype=np.int64), rhos)
     if sample.wrong is None:
         return found
-    chosen = sample.z[sample.wrong]
+    chosen = (sample.z[sample.wrong] - losses.top) / losses.scale
     order = np.argsort(-chosen, kind="stable")
     mass = base[sample.wrong][order]
     # With all mass on the largest loss, the limit of the weights as η tends to it.
