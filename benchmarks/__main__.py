@@ -9,6 +9,7 @@ import sys
 from benchmarks import (
     against_dro,
     boosting,
+    command_line,
     coverage,
     criterion,
     dask,
@@ -34,6 +35,7 @@ from benchmarks import (
 PARTS = {
     "worst_case": worst_case,
     "interrupts": interrupts,
+    "command_line": command_line,
     "training": training,
     "estimators": estimators,
     "criterion": criterion,

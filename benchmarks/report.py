@@ -84,6 +84,12 @@ PARTS = [
         "Stress tests",
         "CPU seconds of one process. The curve has the default 200 radii.",
     ),
+    (
+        "command_line",
+        "Command line",
+        "CPU seconds of whole processes. The help of a command is typer's own, which imports "
+        "pydantic for it.",
+    ),
     ("interrupts", "Ctrl-C", "Signals are sent at random moments during long calls."),
     (
         "before",

@@ -20,5 +20,5 @@ for package, each in found:
 if not audited:
     print("Skipped: no service with known vulnerabilities answered.")
 else:
-    print(f"{len(audited)} of {len(packages)} versions were looked up, {len(found)} vulnerabilities.")
+    print(f"{len(audited)} of {len(packages)} versions looked up, {len(found)} vulnerabilities.")
 sys.exit(1 if found else 0)

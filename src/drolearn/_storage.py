@@ -32,9 +32,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Write a file atomically: `path` is replaced when the block ends without an error.
 
     Until then, and after an error, the old content stays.  A killed process leaves at most a
-    hidden file ending in ".part", which the next write to the same path removes.
+    hidden file ending in ".part", which the next write to the same path removes.  An OSError names
+    `path`, not that file.
     """
     target = Path(path)
+    try:
+        with _part_of(target) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None or str(error.filename).endswith(".part"):
+            error.filename, error.filename2 = str(target), None
+        raise
+
+
+@contextmanager
+def _part_of(target: Path) -> Iterator[BinaryIO]:
+    """A file next to the target, which replaces it at the end."""
     _remove_leftovers(target)
     prefix = f".{target.name}.{os.getpid()}."
     handle, part = tempfile.mkstemp(dir=target.parent, prefix=prefix, suffix=".part")

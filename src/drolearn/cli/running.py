@@ -63,7 +63,7 @@ def _described(error: Exception) -> tuple[str, int]:
     if isinstance(error, ImportError):
         return str(error), FAILED
     if isinstance(error, OSError):
-        place = f" {error.filename}" if error.filename else ""
+        place = f": {error.filename}" if error.filename else ""
         return (
             f"A file cannot be read or written ({error.strerror or error}{place}): free some "
             f"space, or choose another folder with --out or DROLEARN_CACHE; finished runs and "

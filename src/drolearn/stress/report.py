@@ -244,9 +244,10 @@ class StressReport:
             content[name] = json.loads(text)
         written = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
-            from pathlib import Path
+            from drolearn._storage import replacing
 
-            Path(path).write_text(written + "\n", encoding="utf-8")
+            with replacing(path) as file:
+                file.write(f"{written}\n".encode())
         return written
 
     def to_html(self, path: Any = None, title: str = "Stress test") -> str:
@@ -282,9 +283,10 @@ class StressReport:
 
         written = page(self, TABLES, title)
         if path is not None:
-            from pathlib import Path
+            from drolearn._storage import replacing
 
-            Path(path).write_text(written, encoding="utf-8")
+            with replacing(path) as file:
+                file.write(written.encode())
         return written
 
     def plot(
