@@ -21,6 +21,7 @@ from benchmarks import (
     slices,
     spectral,
     streams,
+    trimming,
 )
 from benchmarks.machine import DOCS, load
 
@@ -40,6 +41,7 @@ TABLES = {
     "memory_maps": ("memory.md", memory_maps.table),
     "streams": ("streams.md", streams.table),
     "spectral": ("risks.md", spectral.table),
+    "trimming": ("trimming.md", trimming.table),
 }
 
 HEADER = """# Benchmarks

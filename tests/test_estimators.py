@@ -62,6 +62,10 @@ def exemptions(estimator):
         RobustClassifier(),
         RobustClassifier(tau=3.0, tol=1e-9),
         RobustRegressor(tau=3.0, tol=1e-9),
+        RobustClassifier(l1=0.01, tol=1e-13),
+        RobustRegressor(l1=0.01, tol=1e-13),
+        RobustClassifier(trim=0.02),
+        RobustRegressor(trim=0.02),
         RobustClassifier(solver="gssg", random_state=0),
         RobustRegressor(solver="gssg", random_state=0),
         RobustClassifier(0.1, l2=0.01),  # with partial_fit
@@ -72,6 +76,7 @@ def exemptions(estimator):
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:rho = :UserWarning")
+@pytest.mark.filterwarnings("ignore:Trimming has removed all rows of a class:UserWarning")
 @pytest.mark.filterwarnings("ignore::drolearn.ZeroModelWarning")
 def test_checks_of_scikit_learn(estimator, check):
     if getattr(estimator, "path_tol", 0.0) == 1e-4 and check.func.__name__ in STOCHASTIC:

@@ -219,7 +219,6 @@ def test_references_and_files(tmp_path: Any) -> None:
         ({"trim": "a"}, "must be at least 0 and below 1. Got 'a'"),
         ({"trim": 0.1, "solver": "gssg"}, "needs an exact solver without a checkpoint"),
         ({"trim": 0.1, "solver": Exact(checkpoint="x")}, "needs an exact solver without a check"),
-        ({"trim": 0.5}, "must be below 0.3, the share of the smallest class"),
         ({"trim": 0.1, "groups": np.ones((40, 2), dtype=bool)}, "must be 0 for groups that over"),
     ],
 )
@@ -228,6 +227,13 @@ def test_what_trimming_does_not_go_with(arguments: dict[str, Any], message: str)
     y = np.arange(40) < 12
     with pytest.raises(ValueError, match=re.escape(message)):
         solve(X, y, rho=0.1, **arguments)
+
+
+def test_a_class_that_is_lost_is_reported() -> None:
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    y = np.arange(40) < 4
+    with pytest.warns(UserWarning, match="all rows of a class, whose share is 0.1: use a 'trim'"):
+        solve(X, y, rho=0.0, l2=0.1, trim=0.5)
 
 
 def test_cross_validation_and_streams_do_not_trim() -> None:

@@ -50,8 +50,8 @@ _LEAST_COLUMNS = 64
 _GROWTH = 2
 # L-BFGS is used where a Hessian has more coordinates than this, and where a proximal Newton step
 # costs more than this many of its steps.
-_MOST_COORDINATES = 3000
-_AFFORDABLE = 150.0
+_MOST_COORDINATES = 4000
+_AFFORDABLE = 3000.0
 _MEMORY = 10
 _LEAST_CURVATURE = 1e-10
 # A round ends once the decrease of its model is below this share of the first one.
@@ -376,7 +376,10 @@ class _Solve:
             small = self.gap <= _UNCERTIFIED * allowed or self.gap <= 1e-12 * abs(point.value)
             self.ending = Ending.CONVERGED if small else Ending.UNCERTIFIED
         norm = float(np.linalg.norm(excess(problem, point)))
+        v = point.v.reshape(problem.m, -1).copy()
+        if problem.m > 1:  # only differences of the intercepts of classes matter
+            v[:, -1] -= v[:, -1].mean()
         return Minimum(
-            problem.to_model(point.v), point.value, self.gap, norm, self.steps, self.ending,
+            problem.to_model(v), point.value, self.gap, norm, self.steps, self.ending,
             self.used, point.at,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from drolearn._solvers.problem import Evaluation, Problem
 from drolearn._solvers.proximal import minimise_sparse
 from drolearn._solvers.soft import Fit, minimise_soft, soft_worst
 from drolearn._solvers.solvers import Exact, Solver, Stochastic
-from drolearn._solvers.trimming import minimise_trimmed, refuse_lost_classes
+from drolearn._solvers.trimming import minimise_trimmed
 from drolearn._validation import float_or_nan
 from drolearn.divergence import CVaR, Divergence, as_divergence
 from drolearn.loss import Loss
@@ -274,7 +274,6 @@ def run_trimmed(
             f"The 'trim' parameter needs an exact solver without a checkpoint. Got "
             f"solver={solver!r} instead; use 'exact'."
         )
-    refuse_lost_classes(problem, trim)
     settings: Any = {"solver": chosen, "max_iter": max_iter, "tol": tol, "watch": watch}
 
     def fit(part: Problem, theta: Array) -> Solution:

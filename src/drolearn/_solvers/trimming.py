@@ -17,6 +17,7 @@ FAST-LTS algorithm for least trimmed squares.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,7 +33,7 @@ from drolearn._solvers.problem import Problem
 from drolearn.divergence import as_divergence
 from drolearn.loss import Loss
 
-__all__ = ["minimise_trimmed", "problem_on", "refuse_lost_classes"]
+__all__ = ["minimise_trimmed", "problem_on"]
 
 Array = NDArray[np.float64]
 
@@ -63,16 +64,18 @@ def problem_on(problem: Problem, kept: Array) -> Problem:
     return replace(problem, weights=kept, groups=groups, measured=problem.columns)
 
 
-def refuse_lost_classes(problem: Problem, trim: float) -> None:
-    """Refuse an ε that could remove all rows of a class."""
+def _warn_of_lost_classes(problem: Problem, trim: float, kept: Array) -> None:
+    """Warn if all rows of a class are ignored."""
     if problem.loss.of == "residual":
         return
-    shares = np.bincount(np.unique(problem.y, return_inverse=True)[1], problem.base_weights)
-    smallest = float(shares[shares > 0.0].min())
-    if trim >= smallest:
-        raise ValueError(
-            f"The 'trim' parameter must be below {smallest:.4g}, the share of the smallest class, "
-            f"or it could remove all rows of this class. Got {trim!r} instead."
+    weighted = problem.base_weights > 0.0
+    lost = np.setdiff1d(problem.y[weighted], problem.y[kept > 0.0])
+    if lost.size:
+        share = float(problem.base_weights[np.isin(problem.y, lost)].sum())
+        warnings.warn(
+            f"Trimming has removed all rows of a class, whose share is {share:.4g}: use a 'trim' "
+            f"below that instead of {trim:g}, or class weights.",
+            stacklevel=2,
         )
 
 
@@ -109,6 +112,7 @@ def minimise_trimmed(
     last = steps.last
     part = problem_on(problem, best.kept)
     worst, units = worst_of(part, best.theta)
+    _warn_of_lost_classes(problem, trim, best.kept)
     ending = last.ending
     if not ending.asked_for:
         ending = Ending.CONVERGED if best.settled else Ending.EXHAUSTED
