@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import drolearn
 from drolearn import GSSG, RobustClassifier, RobustClassifierCV, RobustRegressor
 from drolearn._solvers.inputs import make_problem
-from drolearn._solvers.stream import _Running
+from drolearn._solvers.stream import _Running, _Window
 from drolearn.divergence import as_divergence
 from drolearn.loss import as_loss
 
@@ -298,5 +298,28 @@ def test_wrong_input_is_a_sentence(rows):
             RobustRegressor(solver=GSSG(max_level=wrong), **SETTINGS).partial_fit(X, score)
     huge = X.copy()
     huge[3, 2] = 1e200
+    reg = RobustRegressor(**SETTINGS)
     with pytest.raises(ValueError, match="Column 2 has 1e\\+200"):
-        RobustRegressor(**SETTINGS).partial_fit(huge, score)
+        reg.partial_fit(huge, score)
+    assert not hasattr(reg, "coef_")  # a call that fails does not begin a stream
+    assert reg.partial_fit(X[:9, :2], score[:9]).n_features_in_ == 2
+
+
+def test_ctrl_c_keeps_the_model_so_far(rows, monkeypatch):
+    """After two pieces of the second call."""
+    X, score, _ = rows
+    reg = RobustRegressor(solver=GSSG(batch_size=8, max_level=3), **SETTINGS)
+    reg.partial_fit(X[:640], score[:640])
+    push, pushed = _Window.push, []
+
+    def push_twice(self, *args):
+        if len(pushed) == 2:
+            raise KeyboardInterrupt
+        pushed.append(True)
+        push(self, *args)
+
+    monkeypatch.setattr(_Window, "push", push_twice)
+    with pytest.raises(KeyboardInterrupt):
+        reg.partial_fit(X[640:1280], score[640:1280])
+    assert reg.n_samples_seen_ == 640 + 2 * 64
+    assert "768 rows" in reg.status_

@@ -55,8 +55,7 @@ class StreamMixin(RobustLinear):
                 f"{needs} tau=None, as soft balls need exact solvers. Got {self.tau!r} instead; "
                 f"use rho, or fit."
             )
-        has_radius = as_divergence(self.divergence).name != "cvar"
-        if has_radius and not is_number(self.rho):
+        if as_divergence(self.divergence).has_radius and not is_number(self.rho):
             return (
                 f"{needs} a number for 'rho', as the number of rows of a stream is not known. "
                 f"Got {self.rho!r} instead; use for example rho=0.1."
@@ -131,8 +130,10 @@ class StreamMixin(RobustLinear):
         written = len(stream.state.history.samples)
         try:
             stream.learn(rows, solver, problem_of)
-        finally:  # also after Ctrl-C, with the model so far
+        except KeyboardInterrupt:  # the attributes hold the model so far
             self._set_learned(stream, X.dtype)
+            raise
+        self._set_learned(stream, X.dtype)
         if self.verbose and len(self.history_.value) > written:
             print(
                 f"[{type(self).__name__}] {stream.seen:,} rows, robust loss of the last "
@@ -159,15 +160,15 @@ class StreamMixin(RobustLinear):
                 f"The 'X' parameter of {type(self).__name__}.partial_fit must be {kinds[0]}, as in "
                 f"the first call. Got {kinds[1]} rows instead: convert them."
             )
-        self._stream = stream
         return stream
 
     def _set_learned(self, stream: Stream, dtype: Any) -> None:
         """Set the attributes of a fitted estimator."""
+        self._stream = stream
         for name, value in self._coefficients(stream.model, dtype).items():
             setattr(self, name, value)
         divergence, steps = as_divergence(self.divergence), int(stream.state.tally.step)
-        self.divergence_, self.l2_ = divergence, float(self.l2)
+        self.divergence_, self.l2_, self.l1_, self.tau_ = divergence, float(self.l2), 0.0, None
         self.rho_ = 0.0 if self.rho is None else float(self.rho)
         self.robust_loss_ = self.objective_ = self.gap_ = math.nan
         self.robust_regret_ = self.groups_ = self.group_weights_ = None

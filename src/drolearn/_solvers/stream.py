@@ -211,6 +211,8 @@ class Stream:
     def _problem(self, problem_of: Callable[[Rows], Problem], solver: GSSG) -> Problem:
         """The problem of the window, in coordinates that are scaled for all rows so far."""
         problem = problem_of(self.window.rows)
+        if missing := solver._lacks(problem):
+            raise ValueError(missing)
         problem = replace(problem, scaling="none" if solver.unscaled else "draws")
         return replace(problem, measured=self._columns(problem))
 
