@@ -146,6 +146,8 @@ def test_regression_and_other_options(ran):
     command = ["fit", "people.csv", "--target", "pay", "--drop", "rich", "--out", "pay.skops"]
     said = loaded(ran, *command, "--divergence", "cvar:0.5", "--loss", "huber")
     assert (said["task"], said["divergence"]) == ("regression", "CVaR(level=0.5)")
+    said = loaded(ran, *command, "--divergence", "extremile:3")
+    assert said["divergence"] == "Extremile(r=3.0)"
     said = loaded(ran, *command, "--l2", "0.5", "--groups", "job,sex", "--rho", "1")
     assert said["l2"] == 0.5
     assert ["missing", "f"] in said["groups"] or ["missing", "m"] in said["groups"]
@@ -257,6 +259,10 @@ def test_the_data_of_the_demo(ran, monkeypatch):
         ("fit people.csv --target rich --out a.skops --rho -1", "'--rho'.*see drolearn fit --help"),
         ("fit people.csv --target rich --out a.skops --divergence kll", "Did you mean 'kl'"),
         ("fit people.csv --target rich --out a.skops --divergence cvar:2", "as cvar:0.1. Got"),
+        (
+            "fit people.csv --target rich --out a.skops --divergence extremile:0",
+            "as extremile:3. Got",
+        ),
         ("fit people.csv --target rich --out a.skops --task regression", "needs numbers"),
         ("fit people.csv --target rich --out a.skops --task reg", "--task must be"),
         ("fit people.csv --target rich --out a.skops --tune --rho 1", "leave --rho and --l2 out"),

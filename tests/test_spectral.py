@@ -342,6 +342,33 @@ def test_ensembles():
     assert ensemble.robust_loss_ - ensemble.gap_ <= exact.value + 1e-9
 
 
+def test_objectives_of_boosted_trees():
+    from drolearn.boosting import robust_objective
+
+    _, y = rows()
+    objective = robust_objective(divergence=Extremile(3), loss="squared", groups=np.arange(300) % 4)
+    gradient, _ = objective(y, np.zeros(y.size))
+    means = [0.5 * np.mean(y[g::4] ** 2) for g in range(4)]
+    share = worst_case(means, divergence=Extremile(3)).weights
+    # The first weights are halfway between those of the data and the worst case, or nearer.
+    factor = np.array([(gradient[g::4] / -y[g::4]).mean() for g in range(4)])
+    assert np.all((factor - factor.mean()) * (share - 0.25) >= 0.0)
+    assert np.ptp(factor) > 0.0
+
+
+def test_l1_penalties():
+    X, y = rows(d=8)
+    solution = solve(X, y, loss="squared", divergence=Extremile(2), l1=0.2, tol=1e-7, max_iter=2000)
+    assert solution.converged
+    assert 0 < np.count_nonzero(solution.coef) < 8
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 0.1):
+        coef = solution.coef + size * rng.standard_normal(8)
+        z = 0.5 * (X @ coef + solution.intercept - y) ** 2
+        value = worst_case(z, divergence=Extremile(2)).value + 0.2 * np.abs(coef).sum()
+        assert value >= solution.value - solution.gap
+
+
 def test_custom_losses():
     X, y = rows()
     cosh = Loss.custom(lambda r: np.cosh(r) - 1.0, np.sinh, of="residual", smoothness=2.0)

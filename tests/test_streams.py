@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import drolearn
-from drolearn import GSSG, RobustClassifier, RobustClassifierCV, RobustRegressor
+from drolearn import GSSG, Extremile, RobustClassifier, RobustClassifierCV, RobustRegressor
 from drolearn._solvers.inputs import make_problem
 from drolearn._solvers.stream import _Running, _Window
 from drolearn.divergence import as_divergence
@@ -251,6 +251,7 @@ def test_long_steps_are_undone(rows):
         ({"solver": GSSG(checkpoint="here")}, "pickle the estimator"),
         ({"tau": 0.5}, "tau=None"),
         ({"reference": "auto"}, "reference=None"),
+        ({"rho": None, "divergence": Extremile(2)}, "needs a φ-divergence"),
         ({"class_weight": "balanced"}, "a dictionary as 'class_weight'"),
     ],
 )

@@ -20,7 +20,7 @@ from drolearn._estimators.reference import losses_of_new_rows, reference_losses
 from drolearn._estimators.tree_libraries import Rows, Task, library_of
 from drolearn._solvers.inputs import as_reference_losses
 from drolearn.boosting import robust_metric, robust_objective
-from drolearn.divergence import CVaR, Divergence, as_divergence, radius_for
+from drolearn.divergence import Divergence, as_divergence, radius_for
 from drolearn.loss import Loss
 
 __all__ = ["RobustBoosting", "Validation"]
@@ -141,7 +141,7 @@ class RobustBoosting(MetaEstimatorMixin, WorstCaseMixin, BaseEstimator, ABC):
         if reference is None and self.reference is not None:
             reference = self._reference_losses(rows)
         ball = {"divergence": self.divergence_, "loss": self._loss}
-        radius = None if isinstance(self.divergence_, CVaR) else self.rho_
+        radius = self.rho_ if self.divergence_.has_radius else None
         objective = robust_objective(
             radius, groups=groups, step=self.step, reference_losses=reference, **ball
         )

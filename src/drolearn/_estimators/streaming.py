@@ -55,7 +55,13 @@ class StreamMixin(RobustLinear):
                 f"{needs} tau=None, as soft balls need exact solvers. Got {self.tau!r} instead; "
                 f"use rho, or fit."
             )
-        if as_divergence(self.divergence).has_radius and not is_number(self.rho):
+        divergence = as_divergence(self.divergence)
+        if divergence.family == "spectral":
+            return (
+                f"{needs} a φ-divergence, as a spectral risk needs the order of all losses. Got "
+                f"{divergence!r} instead; use CVaR, or fit."
+            )
+        if divergence.has_radius and not is_number(self.rho):
             return (
                 f"{needs} a number for 'rho', as the number of rows of a stream is not known. "
                 f"Got {self.rho!r} instead; use for example rho=0.1."

@@ -68,7 +68,9 @@ def spectral_maximum(risk: SpectralRisk, z: Array, weights: Array | None) -> Wor
     d -= top
     blocks = Blocks(order, _starts(d), base)
     sigma = _spectrum(risk, base)
-    p_sorted = base * (blocks.sums(sigma) / blocks.sums(base))[blocks.of_rows()]
+    p_sorted = sigma
+    if blocks.starts.size < order.size:  # rows of equal losses share their weight
+        p_sorted = base * (blocks.sums(sigma) / blocks.sums(base))[blocks.of_rows()]
     p = np.zeros(z.size)
     p[order] = p_sorted
     value = float(p_sorted @ d)

@@ -519,7 +519,7 @@ class Problem:
     def gram_of_sums(self, columns: Any, factors: Array) -> Array:
         """C̃ diag(factors) C̃ᵀ with C̃ = X̃ᵀ C for a sparse C of one entry in each row.
 
-        The matrix X̃ᵀ C may have as many columns as there are rows: it is made in parts.
+        The matrix X̃ᵀ C may have half as many columns as there are rows: it is made in parts.
         """
         mean, scale, _ = self.columns
         total = np.zeros((self.size, self.size))

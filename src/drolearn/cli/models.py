@@ -26,15 +26,18 @@ def as_divergence(text: str) -> Any:
 
     name, _, number = text.partition(":")
     classes = {"cvar": CVaR, "extremile": Extremile, "exponential": Exponential}
+    accepted = {
+        "cvar": "cvar with a level above 0 and at most 1, as cvar:0.1",
+        "extremile": "extremile with a number of at least 1, as extremile:3",
+        "exponential": "exponential with a number of at least 0, as exponential:2",
+    }
     if name not in classes or not number:
         return by_name(text)
     try:
         return classes[name](float(number))
     except ValueError as error:
         raise InputError(
-            f"--divergence must be a name, or cvar with a level above 0 and at most 1, as cvar:0.1,"
-            f" extremile with a number of at least 1, or exponential with one of at least 0. Got "
-            f"{text!r} instead."
+            f"--divergence must be a name, or {accepted[name]}. Got {text!r} instead."
         ) from error
 
 

@@ -251,7 +251,7 @@ class MakeRows:
             np.ascontiguousarray(y, dtype=np.float64),
             weights,
             None,
-            rho=None if setup.divergence.name == "cvar" else setup.rho,
+            rho=setup.rho if setup.divergence.has_radius else None,
             divergence=setup.divergence,
             loss=setup.loss,
             l2=setup.l2,
