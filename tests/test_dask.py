@@ -324,6 +324,29 @@ def test_estimators_that_hold_a_client_are_copied_and_pickled(client, data):
     assert done.stdout.split() == [b"(1,)", b"False"]
 
 
+@pytest.mark.parametrize("fetched", [2_000_000, 200], ids=["fetched", "in the blocks"])
+def test_multilevel_draws_on_a_cluster(client, data, monkeypatch, fetched):
+    """The same bits for any number of workers; rows of many steps come in one round."""
+    monkeypatch.setattr("drolearn._solvers.block_draws._FETCHED", fetched)
+    X, y, _ = data
+    settings = {"rho": 0.1, "l2": 0.01, "max_iter": 20 if fetched > 200 else 2, "tol": None}
+    exact = drolearn.RobustRegressor(rho=0.1, l2=0.01).fit(X, y)
+    dX, dy = da.from_array(X, chunks=(400, 4)), da.from_array(y, chunks=400)
+    coefs = []
+    for workers in ([0], [0, 1]):
+        held = client.persist([dX, dy], workers=[list(client.ncores())[k] for k in workers])
+        reg = RobustRegressor(solver="gssg", random_state=0, client=client, **settings)
+        coefs.append(reg.fit(*held).coef_)
+        del held
+    assert coefs[0].tobytes() == coefs[1].tobytes()
+    assert reg.solver_ == "gssg"
+    if fetched > 200:
+        assert reg.n_rounds_ < 60  # of some 200 steps
+        assert reg.objective_ < 1.02 * exact.objective_
+    with pytest.raises(ValueError, match="'groups' parameter needs an exact solver"):
+        reg.fit(dX, dy, groups=dy)
+
+
 def test_parquet_folders_and_columns_by_name(client, data, tmp_path):
     """A path stands for a dataframe; y, weights and groups may be columns of it."""
     X, y, weights = data
@@ -403,7 +426,8 @@ WRONG = {
     "negative weight": ("w", 3, -1.0, {}, "at least 0. Got -1.0 in partition 0"),
     "no weight": ("w", slice(None), 0.0, {}, "positive sum"),
     "large y": ("y", 0, 1e200, {}, "at most 1e.140"),
-    "a solver that draws": ("", 0, 0, {"solver": "gssg"}, "must be 'auto', 'exact'"),
+    "an anchor": ("", 0, 0, {"solver": "gssg-anchor"}, "must be 'auto', 'exact'"),
+    "all rows in every step": ("", 0, 0, {"solver": "fsg"}, "must be 'auto', 'exact'"),
     "corners": ("", 0, 0, {"divergence": drolearn.CVaR(0.1)}, "must be strictly convex"),
     "a reference": ("", 0, 0, {"reference": "auto"}, "'reference' parameter must be None"),
     "stored weights": ("", 0, 0, {"store_weights": True}, "'store_weights'.*must be False"),

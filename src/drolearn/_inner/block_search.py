@@ -20,7 +20,8 @@ from drolearn.divergence import Divergence
 
 __all__ = [
     "BlockWorstCase", "Forecast", "Guess", "LossBlock", "Losses", "Sample", "Search", "Survey",
-    "SurveyPass", "maximise", "maximise_many", "stride_for", "survey_of", "sweep_of", "weights_of",
+    "SurveyPass", "joined", "maximise", "maximise_many", "run_searches", "stride_for", "survey_of",
+    "sweep_of", "weights_of",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -193,7 +194,11 @@ class Search:
 
     def start(self, survey: Survey) -> bytes:
         """The state of a search at its beginning; in a ball of radius 0, that is also its end."""
-        return self._search(survey.row, (math.inf, 0.0)).state
+        return self.begin(survey).state
+
+    def begin(self, survey: Survey) -> _core.Search:
+        """A search at its beginning."""
+        return self._search(survey.row, (math.inf, 0.0))
 
     def _search(self, row: Array, guess: tuple[float, float]) -> _core.Search:
         return _core.Search(self.divergence.core, self.rho, self.n, row.reshape(1, 5), guess)
@@ -382,6 +387,24 @@ def maximise(
     return search.maximise(survey, lambda state, _: blocks.run(SweepPass(divergence, state)))
 
 
+def run_searches(
+    searches: list[_core.Search], sweep: Callable[[list[tuple[int, bytes]]], list[Array]]
+) -> tuple[list[bytes], list[int]]:
+    """Sweep for all searches that are not done, until all are.
+
+    `sweep` is called with their numbers and states, and returns the sums of all.  The result is
+    the state of each before its last sweep, and the numbers of sweeps.
+    """
+    states, sweeps = [b""] * len(searches), [0] * len(searches)
+    while left := [k for k, search in enumerate(searches) if not search.done]:
+        for k in left:
+            states[k] = searches[k].state
+        for k, sums in zip(left, sweep([(k, states[k]) for k in left]), strict=True):
+            searches[k].advance(sums.reshape(1, 6))
+            sweeps[k] += 1
+    return states, sweeps
+
+
 def maximise_many(
     blocks: Blocks[Any], balls: list[tuple[Divergence, float]], n: int, survey: Survey
 ) -> list[BlockWorstCase]:
@@ -398,14 +421,11 @@ def maximise_many(
     searches = [
         run._search(survey.row, guess) for run, (guess, _) in zip(runs, guesses, strict=True)
     ]
-    states, sweeps = [b""] * len(runs), [0] * len(runs)
-    while left := [k for k, search in enumerate(searches) if not search.done]:
-        for k in left:
-            states[k] = searches[k].state
-        task = SweepsPass([(balls[k][0], states[k]) for k in left])
-        for k, sums in zip(left, blocks.run(task), strict=True):
-            searches[k].advance(sums.reshape(1, 6))
-            sweeps[k] += 1
+
+    def sweep(left: list[tuple[int, bytes]]) -> list[Array]:
+        return blocks.run(SweepsPass([(balls[k][0], state) for k, state in left]))
+
+    states, sweeps = run_searches(searches, sweep)
     found = []
     for k, run in enumerate(runs):
         answer = run.conclude(searches[k], guesses[k][1], states[k], sweeps[k])

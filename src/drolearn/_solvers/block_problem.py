@@ -163,10 +163,14 @@ class BlockProblem(Problem):
             X = vstack(rows.X, format="csr")
         else:
             X = np.concatenate(rows.X)
+        weights = np.concatenate(rows.weights) if rows.weights else None
+        return replace(self.without_rows(), X=X, y=np.concatenate(rows.y), weights=weights)
+
+    def without_rows(self) -> Problem:
+        """A problem in this process that needs X, y and weights."""
         return Problem(
-            X,
-            np.concatenate(rows.y),
-            np.concatenate(rows.weights) if rows.weights else None,
+            None,
+            _NONE,
             loss=self.loss,
             divergence=self.divergence,
             rho=self.rho,
@@ -174,6 +178,7 @@ class BlockProblem(Problem):
             intercept=self.intercept,
             m=self.m,
             n_jobs=self.n_jobs,
+            scaling=self.scaling,
             measured=self.columns,
         )
 

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn import _core
+from drolearn._solvers.block_draws import run_block_steps
+from drolearn._solvers.block_problem import BlockProblem
 from drolearn._solvers.draws import Draw, Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.multilevel import Multilevel
@@ -332,6 +334,8 @@ def run_steps(
     `steps` are the step sizes, the bound on corrections, the weight of the average, and the sample
     count at which to stop.
     """
+    if isinstance(problem, BlockProblem):
+        return run_block_steps(problem, method, state, rng, steps)
     mean, scale, _ = problem.columns
     loop = _core.Descent(
         (problem.loss.core, problem.divergence.core), problem.l2, method.plan, problem.rows,
@@ -396,7 +400,7 @@ def _part(problem: Problem, count: int) -> Problem:
     """
     groups = problem.groups
     if groups is None:
-        return problem.subset(subsample(problem.n, count))
+        return problem.sample(count)
     members = [rows for rows in groups.members if rows.size]
     equal, total = count // len(members), sum(rows.size for rows in members)
     parts = []

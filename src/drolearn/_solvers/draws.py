@@ -215,6 +215,13 @@ class Method:
         groups = None if self.groups is None else (self.groups.of[indices], self.groups.shares)
         return Draw(indices, blocks, batch_size, groups)
 
+    def radius_of(self, size: int) -> float:
+        """The radius of a block of some rows."""
+        if self.inflation == 0.0 or size >= self.n:
+            return float(self.rho)
+        left = 1.0 / size - 1.0 / int(self.n)
+        return float(self.rho + self.inflation * left ** (0.5 * (1.0 - self.delta)))
+
     @cached_property
     def _members(self) -> list[NDArray[np.int64]]:
         return self.groups.members

@@ -236,7 +236,7 @@ class Problem:
     @cached_property
     def largest_eigenvalue(self) -> float:
         """The largest eigenvalue of E x̃ x̃ᵀ, with x̃ the scaled rows of a subsample."""
-        part = replace(self.subset(subsample(self.n, 1024 if self.sparse else 4096)), m=1)
+        part = replace(self.sample(1024 if self.sparse else 4096), m=1)
         v = np.random.default_rng(0).standard_normal(self.d + 1)
         largest = 0.0
         for _ in range(12):

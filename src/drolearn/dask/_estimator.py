@@ -22,7 +22,7 @@ from drolearn._solvers.choice import as_solver
 from drolearn._solvers.descent import History
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
-from drolearn._solvers.solvers import Exact, Solver
+from drolearn._solvers.solvers import GSSG, PSSG, SGD, Exact, Solver
 from drolearn.dask._collections import (
     column_names,
     is_collection,
@@ -123,7 +123,8 @@ class DaskLinear(RobustLinear):
             warn_of_all_weights(problem, stacklevel=4)
 
             def in_ball(radius: float) -> BlockProblem:
-                return replace(problem, rho=radius, measured=problem.columns)
+                same = problem.columns if isinstance(self._solver(), Exact) else None
+                return replace(problem, rho=radius, measured=same)
 
             progress = self._progress(arguments, context, problem, found.dtype)
             last = _LastIterate(progress)
@@ -163,17 +164,21 @@ class DaskLinear(RobustLinear):
             solver=solver,
             max_iter=self.max_iter,
             tol=self.tol,
-            random_state=None,
+            random_state=self.random_state,
             watch=watch,
         )
 
     def _solver(self) -> Solver:
-        """The exact solver that was chosen; "auto" is "exact"."""
+        """The solver that was chosen; "auto" is "exact"."""
         solver = as_solver(self.solver) or Exact()
-        if not isinstance(solver, Exact) or solver.checkpoint is not None:
+        draws = isinstance(solver, GSSG | PSSG | SGD)
+        if isinstance(solver, GSSG) and (solver.anchor or solver.r == "auto"):
+            draws = False
+        if not (isinstance(solver, Exact) or draws) or solver.checkpoint is not None:
             raise ValueError(
-                f"The 'solver' parameter must be 'auto', 'exact', 'lbfgs' or 'newton' on a "
-                f"cluster, without a checkpoint. Got {self.solver!r} instead."
+                f"The 'solver' parameter must be 'auto', 'exact', 'lbfgs', 'newton', 'gssg', "
+                f"'pssg' or 'sgd' on a cluster, without a checkpoint, an anchor, or r='auto'. "
+                f"Got {self.solver!r} instead."
             )
         return solver
 
@@ -189,6 +194,11 @@ class DaskLinear(RobustLinear):
     def _refuse_what_needs_rows(self, grouped: bool) -> None:
         """Refuse parameters that need single rows in this process."""
         self._solver()
+        if grouped and not isinstance(self._solver(), Exact):
+            raise ValueError(
+                f"The 'groups' parameter needs an exact solver on a cluster. "
+                f"Got solver={self.solver!r} instead."
+            )
         divergence = as_divergence(self.divergence)
         if not (divergence.strictly_convex or grouped):
             raise ValueError(

@@ -39,11 +39,11 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     fit_intercept : optional
         As in :class:`drolearn.RobustRegressor`.
     solver : str or Solver, default="auto"
-        "exact", "lbfgs" or "newton"; "auto" is "exact".
+        "exact", "lbfgs" or "newton", or "gssg", "pssg" or "sgd"; "auto" is "exact".
     max_iter, tol : optional
         As in :class:`drolearn.RobustRegressor`.
     random_state : optional
-        Only for `to_local`: exact solvers need no seed.
+        Seed of "gssg", "pssg" and "sgd": the same integer gives the same bits.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches.
     store_weights : bool, default=False
