@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,9 +28,47 @@ def _blas() -> Any:
     return ThreadpoolController()
 
 
-def single_threaded_blas() -> Any:
+class _Limit:
+    """The limit of BLAS to one thread, which holds for the whole process.
+
+    The first thread that enters sets it, and the last one that leaves removes it: otherwise one
+    fit would change the number of threads, and with it the bits, of another one.
+    """
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.context: Any = None
+        self.renew_lock()
+
+    def renew_lock(self) -> None:
+        self.lock = Lock()
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.context = _blas().limit(limits=1, user_api="blas")
+            self.users += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.context.restore_original_limits()
+
+
+_limit = _Limit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_limit.renew_lock)  # no thread of a child holds the lock
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
     """A context in which BLAS uses one thread, as its matrices are small here."""
-    return _blas().limit(limits=1, user_api="blas")
+    _limit.enter()
+    try:
+        yield
+    finally:
+        _limit.leave()
 
 
 def solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
