@@ -387,6 +387,7 @@ class DaskLinear(RobustLinear):
         reference_losses: Any = None,
         *,
         tau: float | None = None,
+        trim: float = 0.0,
     ) -> WorstCase:
         """Compute the robust loss of the fitted model on any data, without refitting.
 
@@ -406,6 +407,8 @@ class DaskLinear(RobustLinear):
             Only for data in memory.
         tau : None
             Only for data in memory.
+        trim : float, default=0.0
+            Only for data in memory; 0 for collections.
 
         Returns
         -------
@@ -425,8 +428,12 @@ class DaskLinear(RobustLinear):
         0.0417
         """
         if not is_collection(X):
-            return super().worst_case(X, y, rho, sample_weight, groups, reference_losses, tau=tau)
-        given = {"groups": groups, "reference_losses": reference_losses, "tau": tau}
+            return super().worst_case(
+                X, y, rho, sample_weight, groups, reference_losses, tau=tau, trim=trim
+            )
+        given = {
+            "groups": groups, "reference_losses": reference_losses, "tau": tau, "trim": trim or None
+        }  # fmt: skip
         for parameter, value in given.items():
             if value is not None:
                 raise ValueError(
