@@ -430,6 +430,8 @@ WRONG = {
     "all rows in every step": ("", 0, 0, {"solver": "fsg"}, "must be 'auto', 'exact'"),
     "corners": ("", 0, 0, {"divergence": drolearn.CVaR(0.1)}, "must be strictly convex"),
     "a reference": ("", 0, 0, {"reference": "auto"}, "'reference' parameter must be None"),
+    "l1": ("", 0, 0, {"l1": 0.1}, "'l1'.*must be 0.0 on a cluster"),
+    "trim": ("", 0, 0, {"trim": 0.1}, "'trim'.*must be 0.0 on a cluster"),
     "stored weights": ("", 0, 0, {"store_weights": True}, "'store_weights'.*must be False"),
     "no client": ("", 0, 0, {"client": 3}, "'client' parameter must be a synchronous"),
 }
