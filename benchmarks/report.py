@@ -89,8 +89,7 @@ PARTS = [
     (
         "command_line",
         "Command line",
-        "CPU seconds of whole processes. The help of a command is typer's own, which imports "
-        "pydantic for it.",
+        "CPU seconds of whole processes.",
     ),
     ("interrupts", "Ctrl-C", "Signals are sent at random moments during long calls."),
     (

@@ -427,14 +427,16 @@ sys.exit(code)
 # -- help ----------------------------------------------------------------------------------------
 
 
-def test_help_imports_no_heavy_library():
+@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"]], ids=" ".join)
+def test_help_imports_no_heavy_library(arguments):
     program = (
-        "import sys; from drolearn import cli; cli.run(cli.app, ['--help']);"
-        "print([m for m in ('numpy', 'rich', 'pandas', 'sklearn') if m in sys.modules])"
+        f"import sys; from drolearn import cli; cli.run(cli.app, {arguments});"
+        "heavy = ('numpy', 'rich', 'pandas', 'sklearn', 'pydantic');"
+        "print([name for name in heavy if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.stdout.endswith("[]\n"), run.stderr
-    assert "Exit codes:" in run.stdout
+    assert ("Exit codes:" if arguments == ["--help"] else "Examples:") in run.stdout
 
 
 @pytest.mark.parametrize(

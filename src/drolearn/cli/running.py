@@ -28,12 +28,11 @@ class InputError(ValueError):
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are printed as one sentence."""
     debug = "--debug" in arguments
+    given = [each for each in arguments if each != "--debug"]
     try:
-        code = app(
-            [each for each in arguments if each != "--debug"],
-            prog_name="drolearn",
-            standalone_mode=False,
-        )
+        code = _help(app, given) if given[1:] == ["--help"] else None
+        if code is None:
+            code = app(given, prog_name="drolearn", standalone_mode=False)
         return code if isinstance(code, int) else DONE
     except SystemExit as ended:
         return _say(ended.code, FAILED) if isinstance(ended.code, str) else int(ended.code or DONE)
@@ -43,6 +42,20 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         if debug:
             raise
         return _say(*_described(error))
+
+
+def _help(app: typer.Typer, arguments: list[str]) -> int | None:
+    """Print the help of a command; None if there is no such command.
+
+    Called through its group, a command would first parse the options of the group, for which typer
+    imports pydantic; that takes longer than all else.
+    """
+    group: Any = typer.main.get_command(app)
+    command = group.commands.get(arguments[0])
+    if command is None:
+        return None
+    command(["--help"], prog_name=f"drolearn {arguments[0]}", standalone_mode=False)
+    return DONE
 
 
 def _described(error: Exception) -> tuple[str, int]:
