@@ -54,8 +54,8 @@ def growth() -> list[Row]:
         rows.append(_growth(f"worst_case, {name}, losses", sizes, small, large, "≤ 5"))
         rows[-1]["note"] += "; 8 and 32 MB: the larger array does not stay in the cache"
     X, y = data(100_000, 20)
-    fit = {"exact": {"solver": "lbfgs"}, "gssg": {"solver": "gssg", "max_iter": 2, "tol": None,
-                                                  "random_state": 0}}  # fmt: skip
+    drawn = {"solver": "gssg", "max_iter": 2, "tol": None, "random_state": 0}
+    fit: dict[str, Any] = {"exact": {"solver": "lbfgs"}, "gssg": drawn}
     for name, options in fit.items():
         small, large = (
             _least(lambda n=n, o=options: solve(X[:n], y[:n], l2=1e-3, **o))
@@ -71,7 +71,7 @@ def growth() -> list[Row]:
     )
     rows.append(_growth("exact, 20,000 rows, columns", ("50", "200"), small, large, "≤ 5"))
     rng = np.random.default_rng(0)
-    sparse = [sp.random(20_000, 5_000, density, "csr", random_state=0) for density in (0.005, 0.02)]
+    sparse = [sp.random(20_000, 5_000, density, "csr", rng=0) for density in (0.005, 0.02)]
     labels = [np.where(part @ rng.standard_normal(5_000) > 0, 1, -1) for part in sparse]
     small, large = (
         _least(lambda A=A, b=b: solve(A, b, l2=1e-5, solver="gssg", max_iter=2, tol=None,
