@@ -294,3 +294,27 @@ def test_a_callback_stops_and_sees_falling_values() -> None:
     )
     assert stopped.ending is Ending.STOPPED
     assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "total-variation"])
+@pytest.mark.parametrize("calls", [1, 2, 6])
+def test_a_stop_and_ctrl_c_leave_a_model_with_a_gap(divergence: str, calls: int) -> None:
+    X, y, _ = _data()
+    seen = 0
+
+    def count(interrupt: bool) -> bool:
+        nonlocal seen
+        seen += 1
+        if interrupt and seen == calls:
+            raise KeyboardInterrupt
+        return seen == calls
+
+    arguments: dict[str, Any] = {"rho": 0.05, "divergence": divergence, "l1": 0.005}
+    stopped = solve(X, y, callback=lambda _: count(False), **arguments)
+    assert (seen, stopped.ending) == (calls, Ending.STOPPED)
+    seen = 0
+    interrupted = solve(X, y, callback=lambda _: count(True), **arguments)
+    assert (seen, interrupted.ending) == (calls, Ending.INTERRUPTED)
+    optimum = solve(X, y, **arguments).value
+    for found in (stopped, interrupted):
+        assert found.value - found.gap <= optimum + 1e-9

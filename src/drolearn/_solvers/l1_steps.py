@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from drolearn._solvers.linear_algebra import solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
 
 __all__ = [
-    "Part", "excess", "fenchel_gaps", "model_hessian", "orthant_step", "point_for",
+    "Part", "as_columns", "excess", "fenchel_gaps", "model_hessian", "orthant_step", "point_for",
     "proximal_direction", "proximal_step", "subgradient",
 ]  # fmt: skip
 
@@ -243,6 +242,6 @@ def orthant_step(problem: Problem, point: Point, memory: Memory, goal: Goal) -> 
     return None
 
 
-def as_columns(problem: Problem, of_coordinates: Any) -> Array:
+def as_columns(problem: Problem, of_coordinates: Array) -> Array:
     """The largest number of each column, over its coordinates of all classes."""
     return of_coordinates.reshape(problem.m, -1)[:, :-1].max(axis=0)

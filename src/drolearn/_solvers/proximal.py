@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from drolearn._inner.smoothing import can_smooth
 from drolearn._solvers.certificate import Point, norm_bound, optimal_zero_model
-from drolearn._solvers.directions import ROBUST, Goal, newton_cost
+from drolearn._solvers.directions import ROBUST, Goal, Memory, newton_cost
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.exact import Minimum, Watch
 from drolearn._solvers.l1_steps import (
@@ -122,19 +122,22 @@ class _Solve:
         problem = self.problem
         try:
             self.set_up(problem.from_model(start))
-            if problem.divergence.strictly_convex or problem.plain:
+            if self.ending.asked_for:
+                self.gap = self.gap_of(self.point)
+            elif problem.divergence.strictly_convex or problem.plain:
                 # At a corner of R the steps would not end: some are left for smoothed losses.
                 half = self.max_iter if problem.plain else max(self.max_iter // 2, 1)
                 self.descend(ROBUST, self.allowed, half)
             else:
-                self.point = self.at(self.point.v, ROBUST)
                 self.gap = self.gap_of(self.point)
             if not self.finished() and not self.at_zero():
                 self.smoothed()
         except KeyboardInterrupt:
             self.ending = Ending.INTERRUPTED
-            if not hasattr(self, "point"):
-                self.point = self.at(problem.from_model(start), ROBUST)
+            last = self.best or getattr(self, "point", None)
+            self.best = None
+            self.point = self.at(problem.from_model(start) if last is None else last.v, ROBUST)
+            self.gap = self.gap_of(self.point)
         return self.finalize()
 
     def at(self, v: Array, goal: Goal, scores: Array | None = None) -> Point:
@@ -187,7 +190,8 @@ class _Solve:
     def descend(self, goal: Goal, allowed: float, limit: int | None = None) -> None:
         """Rounds until the gap of the goal is at most `allowed`; sets `gap` and `ending`."""
         limit = self.max_iter if limit is None else limit
-        tolerance, memory = _FIRST_TOLERANCE * allowed, deque(maxlen=_MEMORY)
+        tolerance = _FIRST_TOLERANCE * allowed
+        memory: Memory = deque(maxlen=_MEMORY)
         while True:
             self.gap = self.gap_of(self.point)
             self.ending = Ending.CONVERGED
@@ -200,7 +204,7 @@ class _Solve:
             part = self.next_part()
             if part is None:
                 self.used = "lbfgs"
-                self.ending = self.orthant_round(memory, goal, allowed, limit)
+                self.ending = self.orthant_round(memory, goal)
             else:
                 self.used = "newton"
                 self.ending = self.newton_round(part, goal, tolerance, limit)
@@ -320,7 +324,7 @@ class _Solve:
         v[part.coordinates] = small.v
         return v
 
-    def orthant_round(self, memory: deque, goal: Goal, allowed: float, limit: int) -> Ending:
+    def orthant_round(self, memory: Memory, goal: Goal) -> Ending:
         """One step of L-BFGS on an orthant; sets the point."""
         if self.report(self.point, self.point.v, goal):
             return Ending.STOPPED
