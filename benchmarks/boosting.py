@@ -300,10 +300,9 @@ def _costs(runs: list[dict[str, Any]]) -> list[str]:
     ]
     spent = [run for run in runs if run["method"] == "cost"]
     for run in spent:
-        stored = f"{run['stored_ratio']:.2f}" if run["stored_ratio"] else ""
         lines.append(
             f"| {run['library']} | {run['rows']:,} | {run['rounds']} | {run['seconds']:.2f} | "
-            f"{run['ratio']:.2f} | {stored} |"
+            f"{run['ratio']:.2f} | {run['stored_ratio']:.2f} |"
         )
     goals = (f"{_reached(run['ratio'] <= _MOST_COST)} with {run['library']}" for run in spent)
     return [*lines, "", f"The goal of at most {_MOST_COST:g} is {' and '.join(goals)}.", ""]
