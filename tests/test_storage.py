@@ -45,7 +45,7 @@ def test_an_error_leaves_the_old_file(tmp_path, monkeypatch):
         interrupted_write(path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", disk_full)
-        with pytest.raises(OSError, match="No space left.*: '.*results'"):
+        with pytest.raises(OSError, match=r"No space left.*: '.*results'"):
             write(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
