@@ -163,6 +163,9 @@ def test_extreme_losses(risk):
         plain = worst_case([-1.0, 0.0, 1.0], divergence=risk)
         assert wc.value == pytest.approx(size * plain.value, rel=1e-9, abs=1e-12 * size)
         np.testing.assert_allclose(wc.weights, plain.weights, atol=1e-3 if size < 1e-300 else 1e-12)
+    tiny = worst_case([3.0, 1.0, 2.0], divergence=risk, sample_weight=[5e-324, 1.0, 1e10])
+    assert tiny.weights.sum() == pytest.approx(1.0)
+    assert tiny.value == pytest.approx(2.0, abs=0.01)
     assert worst_case([5.0] * 3, divergence=risk).weights.tolist() == pytest.approx([1 / 3] * 3)
     assert worst_case([0.0, 0.0], divergence=risk).value == 0.0
     assert worst_case([7.0], divergence=risk).value == 7.0

@@ -45,6 +45,7 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball: "chi2", "kl", "reverse-kl", "hellinger", "jensen-shannon",
         "triangular", "total-variation", "cvar", or an object; see :mod:`drolearn.divergence`.
+        Or a spectral risk such as ``Extremile(3)``, which has no radius either.
     tau : float, default=None
         Price τ ≥ 0 of a soft ball, instead of `rho`: the robust loss is then the largest
         Σ p l − τ D(P, B) over all weights p, which for KL is the tilted loss τ log Σ b exp(l/τ).

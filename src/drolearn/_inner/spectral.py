@@ -110,9 +110,9 @@ def _sorted(z: Array, weights: Array | None) -> tuple[Indices, Array]:
     order = np.argsort(-z)
     if weights is None:
         return order, np.full(z.size, 1.0 / z.size)
-    order = order[weights[order] > 0.0]
-    base = weights[order]
-    return order, base / base.sum()
+    share = weights / weights.sum()
+    order = order[share[order] > 0.0]
+    return order, share[order]
 
 
 def _spectrum(risk: SpectralRisk, base: Array) -> Array:

@@ -118,7 +118,8 @@ def worst_case(
         Radius ρ ≥ 0 of the ball; None is 0.1.  0 gives the weighted mean, as does any radius below
         1e-15; `math.inf` gives the largest loss.  CVaR has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
-        A name or an object, see :mod:`drolearn.divergence`.
+        A name or an object, see :mod:`drolearn.divergence`; or a spectral risk such as
+        ``Extremile(3)``, which has no radius either, see :mod:`drolearn.spectral`.
     sample_weight : array-like of shape (n,), default=None
         Base weights b ≥ 0 with any positive sum; None for equal weights.  A row of weight 2
         counts like two equal rows, a row of weight 0 does not count (but its loss must be finite

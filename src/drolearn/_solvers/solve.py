@@ -153,7 +153,7 @@ def solve(
         Radius of the ball; None is 0.1, and 0 is the plain mean.  CVaR has no radius: leave it
         None.
     divergence : str or Divergence, default="chi2"
-        The divergence that defines the ball, see :func:`drolearn.worst_case`.
+        The divergence that defines the ball, or a spectral risk, see :func:`drolearn.worst_case`.
     loss : str or Loss, default="logistic"
         "logistic", "squared-hinge", "smoothed-hinge", "multinomial", "squared", "huber" or a
         :class:`drolearn.Loss`.

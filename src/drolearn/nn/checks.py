@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from drolearn._solvers.draws import Draw
+from drolearn.divergence import Divergence
 
 __all__ = [
     "as_base_weights",
     "as_group_numbers",
     "as_process_group",
+    "check_ball_of_draw",
     "check_losses",
     "check_values",
     "radius_of",
@@ -30,6 +32,20 @@ def radius_of(draw: Any) -> float:
             f"with every batch. Got {type(draw).__name__} instead."
         )
     return float(draw.blocks[0, 3])
+
+
+def check_ball_of_draw(divergence: Divergence, tau: float | None) -> None:
+    """Check that a draw has unbiased weights for the divergence of a criterion."""
+    if tau is not None:
+        raise ValueError(
+            f"A draw needs a ball with a radius, as its estimate is unbiased for that: make the "
+            f"criterion with 'rho'. Got tau={tau!r} instead."
+        )
+    if divergence.family == "spectral":
+        raise ValueError(
+            f"A draw needs a φ-divergence, as its blocks know the order of their own losses only. "
+            f"Got {divergence!r} instead: use whole batches, or CVaR."
+        )
 
 
 def check_losses(losses: Any, least: int, masked: bool = False) -> None:

@@ -23,6 +23,7 @@ from drolearn.nn.checks import (
     as_base_weights,
     as_group_numbers,
     as_process_group,
+    check_ball_of_draw,
     check_losses,
     check_values,
     radius_of,
@@ -392,16 +393,7 @@ class RobustLoss(Settings):
                 "A draw needs one loss for each of its rows: pass either 'draw' or 'mask', and for "
                 "losses of tokens take the mean over the tokens of each row."
             )
-        if self.tau is not None:
-            raise ValueError(
-                f"A draw needs a ball with a radius, as its estimate is unbiased for that: make "
-                f"the criterion with 'rho'. Got tau={self.tau!r} instead."
-            )
-        if self.divergence.family == "spectral":
-            raise ValueError(
-                f"A draw needs a φ-divergence, as its blocks know the order of their own losses "
-                f"only. Got {self.divergence!r} instead: use whole batches, or CVaR."
-            )
+        check_ball_of_draw(self.divergence, self.tau)
         radius = radius_of(draw)
         if draw.indices.size != size:
             raise ValueError(
