@@ -23,6 +23,7 @@ from benchmarks import (
     profile,
     regret,
     report,
+    scaling,
     shifts,
     slices,
     spectral,
@@ -59,6 +60,7 @@ PARTS = {
     "streams": streams,
     "spectral": spectral,
     "trimming": trimming,
+    "scaling": scaling,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

@@ -17,6 +17,7 @@ from benchmarks import (
     memory_maps,
     networks,
     regret,
+    scaling,
     shifts,
     slices,
     spectral,
@@ -42,6 +43,7 @@ TABLES = {
     "streams": ("streams.md", streams.table),
     "spectral": ("risks.md", spectral.table),
     "trimming": ("trimming.md", trimming.table),
+    "scaling": ("scaling.md", scaling.page),
 }
 
 HEADER = """# Benchmarks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -294,6 +295,7 @@ def test_wrong_input_is_a_sentence(rows):
     margin = RobustClassifier(loss="squared-hinge", **SETTINGS)
     with pytest.raises(ValueError, match="more than two classes"):
         margin.partial_fit(X[:3], [0, 1, 2], classes=[0, 1, 2])
+    wrong: Any
     for wrong in (-1, 1.5, 60):
         with pytest.raises(ValueError, match="'max_level' parameter must be an integer"):
             RobustRegressor(solver=GSSG(max_level=wrong), **SETTINGS).partial_fit(X, score)
