@@ -43,7 +43,7 @@ def main() -> None:
     ):
         ratio = median[name] / median["import"]
         note = f"{1e3 * median[name]:.0f} ms of CPU time, median of {REPEATS}"
-        rows.append(row(f"drolearn {name}", "× import typer, rich", ratio, bar, note, ""))
+        rows.append(row(f"drolearn {name}", "import typer, rich", ratio, bar, note, ""))
     save("command_line", rows)
 
 
