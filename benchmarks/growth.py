@@ -20,19 +20,13 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import save
-from benchmarks.peers import data
+from benchmarks.peers import cpu, data
 from benchmarks.worst_case import Row, row
 from drolearn import solve, worst_case
 
 
-def _least(task: Callable[[], Any], repeats: int = 5) -> float:
-    task()
-    times = []
-    for _ in range(repeats):
-        began = time.process_time()
-        task()
-        times.append(time.process_time() - began)
-    return min(times)
+def _least(task: Callable[[], Any]) -> float:
+    return cpu(task, 5)[0]
 
 
 def _growth(what: str, sizes: tuple[str, str], small: float, large: float, bar: str) -> Row:
