@@ -19,7 +19,7 @@ from benchmarks.dask import COLUMNS, cpu_seconds
 from benchmarks.machine import save
 from drolearn.dask import RobustClassifier
 
-SIZES, PARTITIONS, LIMIT = (10**5,), 8, 1e-9
+SIZES, PARTITIONS, LIMIT = (10**5, 10**6), 8, 1e-9
 #: Solvers of dask-ml; its default, "admm", takes five times as long as "lbfgs".
 SOLVERS = ("lbfgs", "newton")
 
