@@ -301,7 +301,10 @@ def test_features_have_the_losses_and_worst_cases_of_their_groups():
     report = run(z, frame[["job", "vip"]], groups=frame[["job", "vip"]])
     groups = report.groups[report.groups["column"].isin(["job", "vip"])].reset_index(drop=True)
     names = {"feature": "column", "value": "group"}
-    pd.testing.assert_frame_equal(report.features.rename(columns=names), groups, rtol=1e-12)
+    features, ends = report.features.rename(columns=names), ["low", "high"]
+    pd.testing.assert_frame_equal(features.drop(columns=ends), groups.drop(columns=ends))
+    # Bootstrap samples of their own.
+    np.testing.assert_allclose(features[ends], groups[ends], rtol=0.02)
     numbers = run(z, frame[["age"]]).features
     assert numbers["share"].sum() == pytest.approx(1.0)
     assert numbers["worst_share"].sum() == pytest.approx(1.0)
