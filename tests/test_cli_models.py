@@ -258,7 +258,7 @@ def test_the_data_of_the_demo(ran, monkeypatch):
         ("fit people.csv --target rich --out no/a.skops", "There is no folder 'no' for --out"),
         ("fit people.csv --target rich --out a.skops --rho -1", "'--rho'.*see drolearn fit --help"),
         ("fit people.csv --target rich --out a.skops --divergence kll", "Did you mean 'kl'"),
-        ("fit people.csv --target rich --out a.skops --divergence cvar:2", "as cvar:0.1, ex"),
+        ("fit people.csv --target rich --out a.skops --divergence cvar:2", "as cvar:0.1. Got"),
         (
             "fit people.csv --target rich --out a.skops --divergence extremile:0",
             "as extremile:3. Got",
