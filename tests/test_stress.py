@@ -161,9 +161,9 @@ def test_probabilities_of_too_few_rows_and_huge_losses(data):
     with pytest.raises(ValueError, match=r"probabilities for each .* of shape \(5, 2\)"):
         stress_test(short, X, y)
     for losses in ([1.0, 1e300, 2.0], [-1.7e308, 1.7e308]):
-        with pytest.raises(ValueError, match=r"from -1e\+100 to 1e\+100; .* at row [01]"):
+        with pytest.raises(ValueError, match=r"from -1e\+120 to 1e\+120; .* at row [01]"):
             stress_test(losses=losses)
-    report = stress_test(losses=1e100 * np.random.default_rng(0).random(50), divergence="all")
+    report = stress_test(losses=1e120 * np.random.default_rng(0).random(50), divergence="all")
     assert np.isfinite(report.curve.groupby("divergence")["high"].first()).all()
 
 

@@ -28,7 +28,7 @@ __all__ = ["Scored", "rows_losses", "score"]
 Array = NDArray[np.float64]
 
 # Standard errors are square roots of sums of squares, which must not overflow.
-_LARGEST = 1e100
+_LARGEST = 1e120
 
 
 @dataclass(frozen=True, slots=True, eq=False)
