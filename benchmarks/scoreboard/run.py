@@ -121,7 +121,8 @@ def measure(only: list[str], minutes: float, trees: bool) -> None:
         done = {(row["question"], row["split"]) for row in rows}
         missing = (task for task in tasks(name) if (task.question, task.split) not in done)
         jobs = (delayed(_run)(task, trees, deadline) for task in missing)
-        for task, new in Parallel(return_as="generator")(jobs):
+        done_jobs: Any = Parallel(return_as="generator")(jobs)
+        for task, new in done_jobs:
             if new is None:
                 return
             rows += [{key: _short(value) for key, value in row.items()} for row in new]

@@ -31,7 +31,7 @@ from drolearn._inner.block_search import (
 )
 from drolearn._solvers.block_problem import BlockProblem
 from drolearn._solvers.block_rows import RowBlock
-from drolearn._solvers.draws import Fixed, Growing, Method
+from drolearn._solvers.draws import Fixed, Growing, Method, block_radius
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
 from drolearn.divergence import Divergence
@@ -114,9 +114,9 @@ def split_draw(method: Method, sizes: Counts, rng: np.random.Generator, step: fl
     split = Split(_seed(rng), np.stack([left, right, whole - left - right]))
     weight = 1.0 / float(method.level_probabilities[level - 1])
     blocks = [
-        (0, size, weight, method.radius_of(size)),
-        (0, half, -0.5 * weight, method.radius_of(half)),
-        (half, 2 * half, -0.5 * weight, method.radius_of(half)),
+        (0, size, weight, block_radius(method, size)),
+        (0, half, -0.5 * weight, block_radius(method, half)),
+        (half, 2 * half, -0.5 * weight, block_radius(method, half)),
     ]
     return SplitDraw(*base, split, np.array(blocks, dtype=np.float64))
 
@@ -125,7 +125,7 @@ def _base(
     method: Method, size: int, sizes: Counts, rng: np.random.Generator
 ) -> tuple[Split, Array]:
     split = Split(0, _split(sizes, size, rng)[None])._replace(seed=_seed(rng))
-    return split, np.array([[0.0, size, 1.0, method.radius_of(size)]])
+    return split, np.array([[0.0, size, 1.0, block_radius(method, size)]])
 
 
 def _split(sizes: Counts, count: int, rng: np.random.Generator) -> Counts:

@@ -29,7 +29,7 @@ from drolearn._inner.worst_case import not_finite, not_solved
 from drolearn._validation import as_count, as_groups, as_losses, as_radius, as_weights
 from drolearn.divergence import Divergence, as_divergence
 
-__all__ = ["Draw", "Fixed", "Full", "Growing", "Method", "halved"]
+__all__ = ["Draw", "Fixed", "Full", "Growing", "Method", "block_radius", "halved"]
 
 Array = NDArray[np.float64]
 
@@ -215,13 +215,6 @@ class Method:
         groups = None if self.groups is None else (self.groups.of[indices], self.groups.shares)
         return Draw(indices, blocks, batch_size, groups)
 
-    def radius_of(self, size: int) -> float:
-        """The radius of a block of some rows."""
-        if self.inflation == 0.0 or size >= self.n:
-            return float(self.rho)
-        left = 1.0 / size - 1.0 / int(self.n)
-        return float(self.rho + self.inflation * left ** (0.5 * (1.0 - self.delta)))
-
     @cached_property
     def _members(self) -> list[NDArray[np.int64]]:
         return self.groups.members
@@ -384,3 +377,11 @@ def halved(rows: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
         if half.sum() < batch_size or (half == sizes[0]).all():
             return np.array(sizes, dtype=np.int64)
         sizes.insert(0, half)
+
+
+def block_radius(method: Method, size: int) -> float:
+    """ρ_M = ρ + c (1/M − 1/N)^((1−δ)/2), the radius of a block of M rows."""
+    if method.inflation == 0.0 or size >= method.n:
+        return float(method.rho)
+    left = 1.0 / size - 1.0 / int(method.n)
+    return float(method.rho + method.inflation * left ** (0.5 * (1.0 - method.delta)))

@@ -46,7 +46,7 @@ for name, model in models.items():
         score = model.estimator_.predict(X_new, raw_score=True, num_iteration=count)
         loss = np.logaddexp(0.0, np.where(y_new == 1, -score, score))
         worst.append(max(loss[new_region == part].mean() for part in range(10)))
-    best = 10 * (1 + int(np.argmin(model.round_values_[9::10])))
+    best = 10 * (1 + int(np.argmin(np.asarray(model.round_values_)[9::10])))
     (line,) = ax.plot(rounds, worst, label=name)
     ax.plot(best, worst[best // 10 - 1], "o", color=line.get_color())
     print(f"{name}: {worst[best // 10 - 1]:.3f} after {best} rounds, {worst[-1]:.3f} after 300")

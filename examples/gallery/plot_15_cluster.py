@@ -9,6 +9,8 @@ of the losses is computed where the losses are.
 say which partition it looks at.
 """
 
+from typing import Any
+
 import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,10 +26,12 @@ slope = np.where(place == 7, -1.0, 1.0)  # one feature has the opposite effect i
 y = slope * X[:, 0] + X[:, 1] + rng.normal(size=place.size) > 0.0
 
 client = Client(processes=False, n_workers=2, dashboard_address=":0")
-X_parts, y_parts = da.from_array(X, chunks=(2_000, 5)), da.from_array(y, chunks=2_000)
+chunks: Any = (2_000, 5)
+X_parts, y_parts = da.from_array(X, chunks), da.from_array(y, chunks[:1])
 model = RobustClassifier(rho=0.3, client=client).fit(X_parts, y_parts)
 worst = worst_case(model.losses(X_parts, y_parts), rho=0.3)
-shares = worst.weights.compute().reshape(10, -1).sum(axis=1)
+weights: Any = worst.weights
+shares = weights.compute().reshape(10, -1).sum(axis=1)
 client.close()
 
 local = drolearn.RobustClassifier(rho=0.3).fit(X, y)
