@@ -52,15 +52,14 @@ def flip(X: np.ndarray, y: np.ndarray, kind: str, rng: np.random.Generator) -> n
 
 def one_split(name: str, kind: str, seed: int) -> list[dict[str, Any]]:
     """Fit all methods to training rows with flipped labels, and test them on clean rows."""
-    data: Any = datasets.load(name)
-    X, y = data
+    X, y = datasets.load(name)
     if y.size > MOST_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(y.size, MOST_ROWS, replace=False))
         X, y = X[rows], y[rows]
     parts: list[Any] = train_test_split(X, y, test_size=TEST, random_state=seed, stratify=y)
     X, X_test, y, y_test = parts
-    scaler = StandardScaler().fit(X.astype(np.float64))
-    X, X_test = scaler.transform(X), scaler.transform(X_test)
+    scaled: Any = StandardScaler().fit(X.astype(np.float64)).transform
+    X, X_test = scaled(X), scaled(X_test)
     wrong = flip(X, y, kind, np.random.default_rng(seed))
     noisy = np.where(wrong, -y, y)
     results = []
