@@ -39,6 +39,8 @@ ROOT = Path(__file__).parents[1]
         pytest.param("docs/dask.md", marks=pytest.mark.xdist_group("dask")),
         "docs/boosting.md",
         "docs/streams.md",
+        "docs/risks.md",
+        "docs/trimming.md",
     ],
 )
 def test_examples_on_the_pages_run(page):

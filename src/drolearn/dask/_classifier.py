@@ -34,7 +34,8 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
     Parameters
     ----------
     rho, divergence : optional
-        As in :class:`drolearn.RobustClassifier`.  The divergence must be strictly convex.
+        As in :class:`drolearn.RobustClassifier`.  The divergence must be strictly convex
+        unless there are groups.
     tau : None
         Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
     loss, l2 : optional

@@ -197,7 +197,7 @@ class DaskLinear(RobustLinear):
         if grouped and not isinstance(self._solver(), Exact):
             raise ValueError(
                 f"The 'groups' parameter needs an exact solver on a cluster. "
-                f"Got solver={self.solver!r} instead."
+                f"Got solver={self.solver!r} instead; use 'auto'."
             )
         divergence = as_divergence(self.divergence)
         if not (divergence.strictly_convex or grouped):
@@ -211,8 +211,8 @@ class DaskLinear(RobustLinear):
         ):  # fmt: skip
             if getattr(self, name) is not without and getattr(self, name) != without:
                 raise ValueError(
-                    f"The '{name}' parameter must be {without!r} on a cluster. "
-                    f"Got {getattr(self, name)!r} instead."
+                    f"The '{name}' parameter must be {without!r} on a cluster. Got "
+                    f"{getattr(self, name)!r} instead; the estimators of drolearn take it."
                 )
 
     def _check_found(

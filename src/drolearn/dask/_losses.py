@@ -125,7 +125,7 @@ def worst_case(
     rho : float, default=None
         Radius ρ ≥ 0 of the ball; None is 0.1.  CVaR has no radius: leave it None.
     divergence : str or Divergence, default="chi2"
-        A name or an object, see :mod:`drolearn.divergence`.
+        A name or an object, see :mod:`drolearn.divergence`; not a spectral risk.
     sample_weight : Dask array or series of shape (n,), default=None
         Base weights b ≥ 0 with any positive sum; None for equal weights.
     client : Client, default=None

@@ -27,7 +27,8 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     Parameters
     ----------
     rho, divergence : optional
-        As in :class:`drolearn.RobustRegressor`.  The divergence must be strictly convex.
+        As in :class:`drolearn.RobustRegressor`.  The divergence must be strictly convex
+        unless there are groups.
     tau : None
         Only None is accepted: fit the ball whose radius is `rho_` of a fit in memory.
     loss, l2 : optional
