@@ -74,7 +74,10 @@ class StreamMixin(RobustLinear):
         if self.l1:
             return f"{needs} l1=0, as draws take no l1 penalty. Got {self.l1!r} instead; use fit."
         if self.trim:
-            return f"{needs} trim=0, as trimming compares all rows. Got {self.trim!r}; use fit."
+            return (
+                f"{needs} trim=0, as trimming compares all rows. Got {self.trim!r} instead; "
+                f"use fit."
+            )
         class_weight = getattr(self, "class_weight", None)
         if isinstance(class_weight, str):
             return (

@@ -99,8 +99,8 @@ def stress_test(
     Notes
     -----
     Intervals are those of the influence function, and exact binomial ones for losses of 0 and 1.
-    The bootstrap, which :func:`drolearn.stress_test` uses where at most 500 effective rows carry
-    the worst case, needs the rows: the column `note` says where intervals may be too short.
+    The bootstrap, which :func:`drolearn.stress_test` uses where few rows carry the worst case,
+    needs the rows: the column `note` says where intervals may be too short.
 
     Examples
     --------

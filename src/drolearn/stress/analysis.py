@@ -102,7 +102,7 @@ def stress_test(
     divergence : str, Divergence or list, default="chi2"
         A name or an object, see :mod:`drolearn.divergence`; a list of these; or "all", which is
         every name.  χ² takes a fraction of a second, and "all" on tens of thousands of rows
-        about fifteen.  The curve of CVaR runs over levels.
+        a few seconds.  The curve of CVaR runs over levels.
     rhos : array-like, default=None
         Radii; None for 200 that cover every subset of the rows, from all rows to a hundredth.
     reference_losses : array-like of shape (n,), default=None
@@ -142,9 +142,10 @@ def stress_test(
     -----
     With the multipliers α and λ of the worst case, the influence function of R is
     ψ = λ + αρ + αφ*((z − λ)/α), and R ± t √(Σ b² (ψ − R)²/(1 − Σ b²)) is the interval of method
-    "influence".  If at most 500 effective rows carry the worst case, the bootstrap-t interval is
-    joined to it.  Losses of 0 and 1 have exact binomial intervals.  Each interval holds for one
-    row of a table, not for all at once.  docs/stress.md has a table of how often they hold.
+    "influence".  If at most 500 effective rows carry the worst case, or one row makes more than 2%
+    of the variance, the bootstrap-t interval is joined to it.  Losses of 0 and 1 have exact
+    binomial intervals.  Each interval holds for one row of a table, not for all at once.
+    docs/stress.md has a table of how often they hold.
 
     Weights of rows are not counts: weights 2 instead of 1 for all rows change nothing, while every
     row twice makes the intervals narrower.
