@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from drolearn._solvers.gradient_report import GradientReport, gradient_report
     from drolearn._solvers.multilevel import Multilevel
     from drolearn._solvers.radius import rho_max
-    from drolearn._solvers.solve import Solution, solve
+    from drolearn._solvers.solution import Solution
+    from drolearn._solvers.solve import solve
     from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton
     from drolearn._solvers.step_sizes import Constant, Decay
     from drolearn.divergence import (
@@ -156,7 +157,7 @@ _LATER = {
     "GradientReport": "_solvers.gradient_report",
     "gradient_report": "_solvers.gradient_report",
     "rho_max": "_solvers.radius",
-    "Solution": "_solvers.solve",
+    "Solution": "_solvers.solution",
     "solve": "_solvers.solve",
     "FSG": "_solvers.solvers",
     "GSSG": "_solvers.solvers",

@@ -18,6 +18,7 @@ labels              checks of class labels
 agreement           domain_agreement
 reference           losses of a reference model
 cross_fitting       folds, sample weights and probabilities of any estimator
+training_data       validated arguments of `fit`, and sample weights
 evaluation          the worst case of a fitted model on any data
 base                what all estimators share
 baselines           Temperature, and weights of groups: models without a ball to compare with

@@ -10,7 +10,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,16 +20,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.state import StateMixin
+from drolearn._estimators.training_data import X_FORMATS, TrainingData
 from drolearn._inner.trimming import as_trim
 from drolearn._inner.worst_case import check_soft
 from drolearn._solvers.descent import History
@@ -38,37 +34,18 @@ from drolearn._solvers.inputs import as_reference_losses, as_start, make_problem
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.radius import radius_that_learns
 from drolearn._solvers.soft import soft_worst
-from drolearn._solvers.solve import (
-    Solution,
-    Watch,
-    run,
-    run_soft,
-    run_trimmed,
-    warn_of_all_weights,
-)
+from drolearn._solvers.solution import Solution
+from drolearn._solvers.solve import Watch, run, run_soft, run_trimmed, warn_of_all_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._solvers.trimming import problem_on
 from drolearn._solvers.zero_model import needs_no_columns
-from drolearn._validation import as_groups, as_weights
+from drolearn._validation import as_groups
 from drolearn.divergence import Divergence, as_divergence
 from drolearn.loss import Loss
 
-__all__ = [
-    "LARGEST_AUTO_PENALTY",
-    "X_FORMATS",
-    "RobustLinear",
-    "TrainingData",
-    "ZeroModelWarning",
-    "as_sample_weights",
-    "cast_if_finite",
-]
+__all__ = ["RobustLinear", "ZeroModelWarning", "cast_if_finite"]
 
 Array = NDArray[np.float64]
-# The largest automatic penalty. Computations with it do not overflow, and a larger one would change
-# nothing: the coefficients are already zero in effect.
-LARGEST_AUTO_PENALTY = 2.0**900
-# What `validate_data` accepts for X.
-X_FORMATS: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
 
 class ZeroModelWarning(UserWarning):
@@ -89,40 +66,6 @@ class ZeroModelWarning(UserWarning):
     use a smaller rho
     >>> warnings.simplefilter("default", ZeroModelWarning)
     """
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """Validated arguments of `fit`."""
-
-    X: Any
-    y: NDArray[Any]
-    """Labels as they were passed."""
-    targets: Array
-    """Labels as the loss expects them: ±1, class indices, or real numbers."""
-    weights: Array | None
-    """Sample weights times class weights, divided by 2^weight_exponent."""
-    weight_exponent: int = 0
-    reference: Array | None = None
-    """Losses of a reference model."""
-
-    def select(self, rows: Any) -> TrainingData:
-        """Return some of the rows."""
-        weights = None if self.weights is None else self.weights[rows]
-        X, y, targets = self.X[rows], self.y[rows], self.targets[rows]
-        reference = None if self.reference is None else self.reference[rows]
-        return TrainingData(X, y, targets, weights, self.weight_exponent, reference)
-
-    def penalty(self, l2: float | str, rows: Any = slice(None)) -> float:
-        """Return l2, where "auto" is 1/Σw over the given rows with the weights as passed."""
-        if not isinstance(l2, str):
-            return float(l2)
-        if self.weights is None:
-            return 1.0 / self.y[rows].size
-        # If all weights of these rows are zero, `fit` raises an error.
-        mantissa, exponent = math.frexp(float(self.weights[rows].sum()) or 1.0)
-        exponent = min(-exponent - self.weight_exponent, 1000)
-        return min(math.ldexp(1.0 / mantissa, exponent), LARGEST_AUTO_PENALTY)
 
 
 class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimator, ABC):
@@ -492,16 +435,6 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         scores = np.ascontiguousarray(self._scores(X), dtype=np.float64)
         check_consistent_length(X, y)
         return self._loss().of_scores(scores.ravel(), self._targets(y))[0]
-
-
-def as_sample_weights(sample_weight: Any, X: Any) -> tuple[Array | None, int]:
-    """Validate sample weights; return w and e, where the weights as passed are w · 2^e."""
-    if sample_weight is None:
-        return None, 0
-    given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    weights = as_weights(given, X.shape[0])
-    # `as_weights` scales very large and very small weights by a power of two.
-    return weights, math.frexp(given.max())[1] - math.frexp(weights.max())[1]
 
 
 def cast_if_finite(theta: Array, dtype: Any) -> NDArray[Any]:

@@ -14,9 +14,9 @@ from sklearn.utils import check_consistent_length, get_tags
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from drolearn._estimators.base import as_sample_weights
 from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.reference import losses_of_new_rows, reference_losses
+from drolearn._estimators.training_data import as_sample_weights
 from drolearn._estimators.tree_libraries import Rows, Task, library_of
 from drolearn._solvers.inputs import as_reference_losses
 from drolearn.boosting import robust_metric, robust_objective

@@ -13,8 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from drolearn._estimators.base import X_FORMATS, RobustLinear, TrainingData, as_sample_weights
+from drolearn._estimators.base import RobustLinear
 from drolearn._estimators.streaming import ClassifierStreamMixin, refuse_missing_labels
+from drolearn._estimators.training_data import X_FORMATS, TrainingData, as_sample_weights
 from drolearn._solvers.solvers import Solver
 from drolearn._validation import distinct
 from drolearn.divergence import Divergence

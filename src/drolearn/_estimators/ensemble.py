@@ -26,12 +26,12 @@ from sklearn.utils.metadata_routing import (
 )
 from sklearn.utils.validation import _check_method_params, _num_samples, check_is_fitted
 
-from drolearn._estimators.base import as_sample_weights
 from drolearn._estimators.callbacks import CallbackSupportMixin
 from drolearn._estimators.cross_fitting import make_folds, weights_argument
 from drolearn._estimators.evaluation import WorstCaseMixin
 from drolearn._estimators.reference import reference_losses as losses_of_reference
 from drolearn._estimators.rounds import Certificate, Rounds, average, shares_of_rounds
+from drolearn._estimators.training_data import as_sample_weights
 from drolearn._inner.groups import Groups, worst_of_rows
 from drolearn._inner.worst_case import WorstCase, worst_case
 from drolearn._solvers.inputs import as_reference_losses

@@ -11,13 +11,15 @@ from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils.extmath import safe_sparse_dot
 
-from drolearn._estimators.base import LARGEST_AUTO_PENALTY, RobustLinear, TrainingData
+from drolearn._estimators.base import RobustLinear
+from drolearn._estimators.training_data import LARGEST_AUTO_PENALTY, TrainingData
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import worst_case
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solve import Solution, run, run_next
+from drolearn._solvers.solution import Solution
+from drolearn._solvers.solve import run, run_next
 from drolearn._solvers.solvers import Exact
 from drolearn._solvers.zero_model import SharedBall, needs_no_columns
 from drolearn.divergence import CVaR, Divergence, as_divergence

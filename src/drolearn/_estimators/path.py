@@ -19,12 +19,9 @@ from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from drolearn._estimators.base import (
-    RobustLinear,
-    TrainingData,
-    ZeroModelWarning,
-)
+from drolearn._estimators.base import RobustLinear, ZeroModelWarning
 from drolearn._estimators.folds import LOSS_SCORES, Ball, Rows, penalty_of, score_fold
+from drolearn._estimators.training_data import TrainingData
 from drolearn._validation import as_generator, as_groups, as_radius
 from drolearn.divergence import CVaR, as_divergence
 

@@ -9,14 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, _fit_context
 from sklearn.utils.validation import validate_data
 
-from drolearn._estimators.base import (
-    X_FORMATS,
-    RobustLinear,
-    TrainingData,
-    as_sample_weights,
-    cast_if_finite,
-)
+from drolearn._estimators.base import RobustLinear, cast_if_finite
 from drolearn._estimators.streaming import RegressorStreamMixin
+from drolearn._estimators.training_data import X_FORMATS, TrainingData, as_sample_weights
 from drolearn._solvers.inputs import as_labels
 from drolearn._solvers.solvers import Solver
 from drolearn.divergence import Divergence

@@ -15,12 +15,13 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import column_or_1d, validate_data
 
-from drolearn._estimators.base import X_FORMATS, RobustLinear, as_sample_weights
+from drolearn._estimators.base import RobustLinear
+from drolearn._estimators.training_data import X_FORMATS, as_sample_weights
 from drolearn._solvers.choice import as_solver
 from drolearn._solvers.ending import Ending, describe_stream
 from drolearn._solvers.inputs import make_problem
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solve import Solution
+from drolearn._solvers.solution import Solution
 from drolearn._solvers.solvers import GSSG
 from drolearn._solvers.stream import Rows, Stream
 from drolearn._validation import as_generator, distinct, is_number, refuse_missing

@@ -18,7 +18,8 @@ from drolearn._inner.block_search import Survey, joined, survey_of, sweep_of
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase
 from drolearn._solvers.columns import Columns, Moments
-from drolearn._solvers.problem import Evaluation, Problem, subsample_between
+from drolearn._solvers.problem import Evaluation, Problem
+from drolearn._solvers.subsample import subsample_between
 from drolearn._solvers.zero_model import (
     dual_hessian,
     dual_weights,

@@ -24,9 +24,10 @@ from drolearn._solvers.block_problem import BlockProblem
 from drolearn._solvers.draws import Draw, Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.multilevel import Multilevel
-from drolearn._solvers.problem import Problem, subsample
+from drolearn._solvers.problem import Problem
 from drolearn._solvers.state_file import load_state, made_of, require, save_state
 from drolearn._solvers.step_sizes import Step, step_sizes_at
+from drolearn._solvers.subsample import subsample
 
 __all__ = ["History", "State", "advance", "descend", "run_steps"]
 

@@ -1,11 +1,8 @@
-"""The objective of a robust linear model, and what solvers compute in passes over all rows.
+"""The objective of a robust linear model: its value, derivatives, and the units of its accuracy.
 
     F(θ) = R(losses of X w + c) + l2/2 ‖w‖² + l1 ‖w‖₁,    θ = (w, c) for each score
 
-X is read in place: dense in any memory order or CSR, float32 or float64.  Solvers work in scaled
-coordinates v with w = √D v.  Columns are also centred if there is an intercept to absorb the shift,
-except for stochastic solvers on sparse data.  Scaling makes the solvers insensitive to the units of
-the columns, and needs no copy of X.
+What is linear in the rows, and the scaled coordinates of solvers, come from `ScaledRows`.
 """
 
 from __future__ import annotations
@@ -22,21 +19,17 @@ from drolearn import _core
 from drolearn._inner.groups import Groups
 from drolearn._inner.smoothing import Bend, can_smooth, smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
-from drolearn._solvers.columns import Columns, Moments, Scaling, columns_of
-from drolearn._solvers.gram import over_slabs
+from drolearn._solvers.scaled_rows import ScaledRows
+from drolearn._solvers.subsample import subsample
 from drolearn._solvers.workers import ordered_map
-from drolearn._validation import thread_count
 from drolearn.divergence import Divergence, as_divergence
-from drolearn.loss import Loss
 
-__all__ = ["Evaluation", "Problem", "subsample", "subsample_between"]
+__all__ = ["Evaluation", "Problem"]
 
 Array = NDArray[np.float64]
 _MEAN = as_divergence("chi2")  # with radius 0
 # Rows of a chunk in sums that NumPy computes: temporary arrays of a chunk stay in the cache.
 _CHUNK = 65_536
-# Column statistics come from a subsample of rows with about this many stored numbers.
-_MEASURED = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +49,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(ScaledRows):
     """The robust loss of linear models on some data.
 
     A problem is immutable.  `dataclasses.replace` makes variants, whose cached values are computed
@@ -64,70 +57,24 @@ class Problem:
 
     Parameters
     ----------
-    X : array of shape (n, d) or scipy.sparse CSR matrix
-        float32 or float64; read in place.
-    y : array of shape (n,)
-        ±1 for losses of the margin, numbers for losses of the residual, 0 … m−1 for classes.
-    weights : array of shape (n,) or None
-        Weights of the rows; None for equal ones.
-    loss, divergence, rho, l2, l1, intercept
+    X, y, weights, loss, l2, intercept, m, scaling, n_jobs, measured
+        As in `ScaledRows`.
+    divergence, rho, l1
         As in :func:`drolearn.solve`.
-    m : int, default=1
-        Scores of a row: the number of classes of the multinomial loss, one for others.
     groups : Groups, optional
         The ball then reweights groups; the weights of rows within a group stay in proportion.
-    scaling : {"exact", "draws", "none"}
-        Scaled coordinates: for exact solvers, for stochastic solvers, or w itself.
-    n_jobs : int, optional
-        Threads for passes over all rows.
-    measured : tuple, optional
-        `columns` of another problem, to be used for this one.
     reference : array of shape (n,), optional
         Losses c of a reference model: the robust loss is then that of l − c, the robust regret.
     shared_ball : SharedBall, optional
         The smallest ball in which the zero model is optimal, if several problems share it.
     """
 
-    X: Any
-    y: Array
-    weights: Array | None = None
-    loss: Loss = field(kw_only=True)
     divergence: Divergence = field(kw_only=True)
     rho: float = field(kw_only=True)
-    l2: float = field(kw_only=True)
     l1: float = field(default=0.0, kw_only=True)
-    intercept: bool = field(kw_only=True)
-    m: int = field(default=1, kw_only=True)
     groups: Groups | None = field(default=None, kw_only=True)
-    scaling: Scaling = field(default="exact", kw_only=True)
-    n_jobs: int | None = field(default=None, kw_only=True)
-    measured: Columns | None = field(default=None, kw_only=True)
     reference: Array | None = field(default=None, kw_only=True)
     shared_ball: Any = field(default=None, kw_only=True)
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return self.X.shape[0]
-
-    @property
-    def d(self) -> int:
-        """Number of columns."""
-        return self.X.shape[1]
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the data are a sparse matrix."""
-        return not isinstance(self.X, np.ndarray)
-
-    @cached_property
-    def rows(self) -> _core.Rows:
-        """A view of X for the compiled core."""
-        if self.sparse:
-            return _core.Rows(self.X.data, self.X.indices, self.X.indptr, self.d)
-        # A field of a structured array, for example, is not aligned and has to be copied.
-        aligned = not any(stride % self.X.itemsize for stride in self.X.strides)
-        return _core.Rows(self.X if aligned else np.ascontiguousarray(self.X))
 
     @property
     def local(self) -> bool:
@@ -140,30 +87,11 @@ class Problem:
         return None
 
     @property
-    def row_size(self) -> float:
-        """Mean number of stored numbers in a row."""
-        return max(self.X.nnz / self.n, 1.0) if self.sparse else float(self.d)
-
-    @cached_property
-    def threads(self) -> int:
-        """Number of threads for `n_jobs`."""
-        return 1 if self.n_jobs is None else thread_count(self.n_jobs)
-
-    @property
     def base_weights(self) -> Array:
         """The weights of the rows as shares: the sum is one."""
         if self.weights is None:
             return np.full(self.n, 1.0 / self.n)
         return self.weights / self.weights.sum()
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates, intercepts included."""
-        return self.m * (self.d + 1)
-
-    def zeros(self) -> Array:
-        """The zero model: all coefficients and intercepts are 0."""
-        return np.zeros((self.m, self.d + 1))
 
     def subset(self, rows: NDArray[np.int64]) -> Problem:
         """The problem on a copy of some rows, with the column scaling of all rows."""
@@ -188,51 +116,6 @@ class Problem:
         """The problem on about `count` rows, at random but always the same."""
         return self.subset(subsample(self.n, count))
 
-    def with_columns(self, columns: NDArray[np.int64]) -> Problem:
-        """The problem on a copy of some columns, with their scaling."""
-        mean, scale, trace = self.columns
-        measured = mean[columns], scale[np.append(columns, self.d)], trace
-        return replace(self, X=self.X[:, columns], measured=measured)
-
-    # -- scaled coordinates ------------------------------------------------------------
-
-    @cached_property
-    def columns(self) -> Columns:
-        """Mean and D of the columns (the last D is for the intercept), and Σ D E x².
-
-        For exact solvers D is about the inverse of the Hessian's diagonal, 1/(l'' E x² + l2).
-        In small batches a rare column has noisy gradients, for which that D is too large:
-        stochastic solvers use D = 1/(root mean square × largest absolute value).
-        """
-        if self.measured is not None:
-            return self.measured
-        all_rows = np.arange(self.n) if self.weights is None else np.flatnonzero(self.weights)
-        rows = all_rows[subsample(all_rows.size, int(_MEASURED / self.row_size))]
-        columns = self._columns_of(rows)
-        if rows.size < all_rows.size and not self.sparse and not columns[1][:-1].all():
-            # A column that is constant on the subsample may vary on the other rows.
-            columns = self._columns_of(all_rows)
-        return columns
-
-    def _columns_of(self, rows: Any) -> Columns:
-        """`columns`, estimated on some rows."""
-        return columns_of(
-            lambda mean: self.moments(rows, mean),
-            self.n,
-            sparse=self.sparse,
-            intercept=self.intercept,
-            scaling=self.scaling,
-            smoothness=self.loss.smoothness,
-            l2=self.l2,
-        )
-
-    def moments(self, rows: Any, mean: Array | None) -> Moments:
-        """Sum, sum of squares and largest absolute value of x − mean over some rows."""
-        out = np.empty((3, self.d))
-        self.rows.moments(rows, self.weights, mean, out)
-        weight = float(rows.size) if self.weights is None else float(self.weights[rows].sum())
-        return Moments(out[0], out[1], out[2], weight, rows.size)
-
     @cached_property
     def largest_eigenvalue(self) -> float:
         """The largest eigenvalue of E x̃ x̃ᵀ, with x̃ the scaled rows of a subsample."""
@@ -254,32 +137,6 @@ class Problem:
         return self.loss.smoothness * (self.largest_eigenvalue + self.columns[2] / batch)
 
     @cached_property
-    def root_scale(self) -> Array:
-        """√D of the columns, the unit of scaled coordinates."""
-        return np.sqrt(self.columns[1])
-
-    def to_model(self, v: Array) -> Array:
-        """θ of scaled coordinates."""
-        mean = self.columns[0]
-        theta = v.reshape(self.m, -1) * self.root_scale
-        theta[:, -1] -= theta[:, :-1] @ mean
-        return theta
-
-    def from_model(self, theta: Array) -> Array:
-        """Scaled coordinates of θ."""
-        mean, scale, _ = self.columns
-        v = theta.copy()
-        v[:, -1] += v[:, :-1] @ mean
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(scale > 0.0, v / self.root_scale, 0.0).ravel()
-
-    def scaled_gradient(self, gradient: Array) -> Array:
-        """The gradient in scaled coordinates."""
-        g = gradient.copy()
-        g[:, :-1] -= self.columns[0] * g[:, -1:]
-        return (g * self.root_scale).ravel()
-
-    @cached_property
     def penalty(self) -> Array:
         """l2 for each scaled coordinate: l2/2 ‖w‖² = ½ Σ penalty v²."""
         of_columns = self.l2 * self.columns[1]
@@ -292,26 +149,6 @@ class Problem:
         of_columns = self.l1 * self.root_scale
         of_columns[-1] = 0.0
         return np.tile(of_columns, self.m)
-
-    # -- passes over all rows ----------------------------------------------------------
-
-    def zero_scores(self) -> Array:
-        """The scores of the zero model."""
-        return np.zeros(self.n * self.m)
-
-    def scores(self, theta: Array) -> Array:
-        """X w + c of all rows, m numbers for each."""
-        f = np.empty(self.n * self.m)
-        self.rows.scores(np.ascontiguousarray(theta), f, self.threads)
-        return f
-
-    def data_gradient(self, slopes: Array, weights: Array | None = None) -> Array:
-        """Σ weight · slope · (x, 1) of shape (m, d + 1); the intercept comes last."""
-        total = np.empty((self.m, self.d + 1))
-        self.rows.gradient(weights, np.ascontiguousarray(slopes), total, self.threads)
-        if not self.intercept:
-            total[:, -1] = 0.0
-        return total
 
     @property
     def plain(self) -> bool:
@@ -326,6 +163,8 @@ class Problem:
         """
         of_classes = self.loss.of != "residual" and self.reference is None
         return of_classes and self.groups is None and not self.plain
+
+    # -- values and gradients ------------------------------------------------------------
 
     def losses_at(self, scores: Array) -> tuple[Array, Array]:
         """Losses, minus those of the reference if there is one, and slopes in the scores."""
@@ -435,6 +274,8 @@ class Problem:
         """The largest derivative of a loss in a score, in absolute value."""
         return float(abs(at.slopes).max())
 
+    # -- units of accuracies, and the value with the penalty -----------------------------
+
     @cached_property
     def baseline_loss(self) -> float:
         """The mean loss of the zero model, or of predicting mean y in regression with intercept."""
@@ -489,56 +330,7 @@ class Problem:
         penalty = 0.5 * self.l2 * float(np.sum(np.square(w)))
         return penalty + self.l1 * float(abs(w).sum()) if self.l1 else penalty
 
-    def gram(self, h: Array, *extra: Array) -> tuple[Array, Array]:
-        """Σ h x̃ x̃ᵀ in scaled coordinates, and X̃ᵀu for each extra u; u must be 0 where h is 0.
-
-        For one class of scores; the intercept comes last.
-        """
-        mean, scale, _ = self.columns
-        root_scale, size = np.sqrt(scale), self.d + 1
-        total, columns = np.zeros((size, size)), np.zeros((size, len(extra)))
-        if self.sparse:
-            self.rows.gram(h, root_scale, total)
-            total += np.tril(total, -1).T
-            # Centre the columns: Σ h (x − μ)(x − μ)ᵀ from Σ h x xᵀ and Σ h x.
-            shift = np.append(mean * root_scale[:-1], 0.0)
-            total -= np.outer(shift, total[-1]) + np.outer(total[-1], shift)
-            total += total[-1, -1] * np.outer(shift, shift)
-            for k, u in enumerate(extra):
-                columns[:, k] = self.scaled_gradient(self.data_gradient(u))
-        else:
-            right = np.column_stack(extra) if extra else np.empty((self.n, 0))
-            for part, side in over_slabs(self.rows, h, right, (mean, root_scale), self.threads):
-                total += part
-                columns += side
-            columns[-1] *= root_scale[-1]
-        total[-1] *= math.sqrt(scale[-1])
-        total[:, -1] *= math.sqrt(scale[-1])
-        return total, columns
-
-    def gram_of_sums(self, columns: Any, factors: Array) -> Array:
-        """C̃ diag(factors) C̃ᵀ with C̃ = X̃ᵀ C for a sparse C of one entry in each row.
-
-        The matrix X̃ᵀ C may have half as many columns as there are rows: it is made in parts.
-        """
-        mean, scale, _ = self.columns
-        total = np.zeros((self.size, self.size))
-        if columns.nnz == 0:
-            return total
-        step = max(1, (1 << 20) // self.size)
-        for first in range(0, factors.size, step):
-            part = columns[:, first : first + step]
-            rows, values, starts = part.indices, part.data, part.indptr[:-1]
-            sums = np.empty((starts.size, self.size))
-            if self.sparse:
-                sums[:, :-1] = (part.T @ self.X).toarray()
-            else:
-                sums[:, :-1] = np.add.reduceat(values[:, None] * self.X[rows], starts)
-            sums[:, -1] = np.add.reduceat(values, starts) if self.intercept else 0.0
-            sums[:, :-1] -= mean * sums[:, -1:]
-            sums *= np.sqrt(scale)
-            total += (sums.T * factors[first : first + step]) @ sums
-        return total
+    # -- Hessians and certificates -------------------------------------------------------
 
     def second_order(
         self, at: Evaluation, multipliers: tuple[float, float] | None
@@ -618,20 +410,3 @@ class Problem:
         moved /= np.maximum(moved.sum(axis=1, keepdims=True), 1e-300)
         moved[np.arange(self.n), y.astype(np.int64)] -= 1.0
         return moved.ravel()
-
-
-def subsample(n: int, count: int) -> NDArray[np.int64]:
-    """About `count` of n rows, at random but always the same; all rows if n ≤ 2 · count."""
-    if n <= 2 * count:
-        return np.arange(n)
-    chosen = np.zeros(n, dtype=bool)
-    chosen[np.random.default_rng(0).integers(0, n, count)] = True
-    return np.flatnonzero(chosen)
-
-
-def subsample_between(n: int, count: int, first: int, stop: int) -> NDArray[np.int64]:
-    """The rows of `subsample(n, count)` from `first` to before `stop`."""
-    if n <= 2 * count:
-        return np.arange(first, stop)
-    drawn = np.random.default_rng(0).integers(0, n, count)
-    return np.unique(drawn[(first <= drawn) & (drawn < stop)])

@@ -39,7 +39,8 @@ from drolearn._solvers.l1_steps import (
     proximal_step,
 )
 from drolearn._solvers.linear_algebra import single_threaded_blas
-from drolearn._solvers.problem import Problem, subsample
+from drolearn._solvers.problem import Problem
+from drolearn._solvers.subsample import subsample
 
 __all__ = ["minimise_sparse"]
 

@@ -14,14 +14,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from drolearn._estimators.base import LARGEST_AUTO_PENALTY, RobustLinear
+from drolearn._estimators.base import RobustLinear
+from drolearn._estimators.training_data import LARGEST_AUTO_PENALTY
 from drolearn._inner.groups import Groups
 from drolearn._inner.worst_case import WorstCase, without_dust
 from drolearn._solvers.block_problem import BlockProblem, Facts
 from drolearn._solvers.choice import as_solver
 from drolearn._solvers.descent import History
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solve import Solution, Watch, run, warn_of_all_weights
+from drolearn._solvers.solution import Solution
+from drolearn._solvers.solve import Watch, run, warn_of_all_weights
 from drolearn._solvers.solvers import GSSG, PSSG, SGD, Exact, Solver
 from drolearn.dask._collections import (
     column_names,
