@@ -286,7 +286,7 @@ def test_bad_data():
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(X, y, **arguments)
-    with pytest.raises(ValueError, match="only one class"):
+    with pytest.raises(ValueError, match=r"only one class: 0\.0"):
         model.fit(X, np.zeros(60))
     with pytest.raises(ValueError, match="multiclass, with 3 classes: use RobustEnsemble"):
         model.fit(X, np.arange(60) % 3)

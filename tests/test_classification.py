@@ -283,7 +283,7 @@ def test_missing_labels_are_refused(two_classes, missing):
 
 def test_data_errors(two_classes, three_classes):
     X, y = two_classes
-    with pytest.raises(ValueError, match="only one class"):
+    with pytest.raises(ValueError, match=r"only one class: 1\.0"):
         RobustClassifier().fit(X, np.ones(600))
     with pytest.raises(ValueError, match="at least two classes"):
         RobustClassifier().fit(X, y, (y == "yes") * 1.0)

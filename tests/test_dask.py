@@ -264,6 +264,8 @@ def test_wrong_arguments_of_stress_tests_are_named(client):
         stress_test(z, groups=dd.from_pandas(pd.Series(["a"] * 10), npartitions=1))
     with pytest.raises(ValueError, match="inf at index 0 of partition 0"):
         stress_test(da.from_array(damaged(np.arange(10.0), 0, np.inf), chunks=5))
+    with pytest.raises(ValueError, match=r"to 1e\+120.*e\+150 at row 4 of partition [01]"):
+        stress_test(1e150 * z)
     with pytest.raises(TypeError, match="'losses' parameter must be a Dask array"):
         stress_test([1.0, 2.0])
 
@@ -375,6 +377,9 @@ def test_parquet_folders_and_columns_by_name(client, data, tmp_path):
         RobustRegressor().fit("/nowhere/*.parquet", "y")
     (tmp_path / "part-1.parquet").write_bytes(b"no Parquet file")
     with pytest.raises(RuntimeError, match=r"Partition 1 .*part-1\.parquet cannot be read"):
+        RobustRegressor().fit(tmp_path, "y", sample_weight="w", groups="place")
+    (tmp_path / "part-0.parquet").write_bytes(b"no Parquet file")
+    with pytest.raises(OSError, match=r"part-0\.parquet cannot be read"):
         RobustRegressor().fit(tmp_path, "y", sample_weight="w", groups="place")
 
 

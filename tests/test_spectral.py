@@ -390,6 +390,7 @@ def test_custom_losses():
         (lambda: Extremile(math.inf), "'r' parameter of Extremile"),
         (lambda: Extremile("3"), "'r' parameter of Extremile"),
         (lambda: Exponential(-1), "'r' parameter of Exponential must be a finite number of at"),
+        (lambda: Spectral(3), "must be a list of numbers, or a function of arrays. Got 3 instead"),
         (lambda: Spectral([]), "at least one number, all finite. Got none"),
         (lambda: Spectral([1, math.inf]), "all finite. Got inf"),
         (lambda: Spectral([1, math.nan]), "all finite. Got nan"),

@@ -265,7 +265,7 @@ def test_what_partial_fit_needs(settings, text):
 
 def test_cross_validation_has_no_partial_fit():
     assert not hasattr(RobustClassifierCV(), "partial_fit")
-    with pytest.raises(AttributeError, match="use RobustClassifier"):
+    with pytest.raises(AttributeError, match="RobustClassifier and RobustRegressor do"):
         RobustClassifierCV().partial_fit([[0.0]], [0])
 
 

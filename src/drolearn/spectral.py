@@ -207,6 +207,11 @@ class Spectral(SpectralRisk):
 
     def __post_init__(self) -> None:
         given = self.spectrum
+        if not callable(given) and np.ndim(given) != 1:
+            raise ValueError(
+                f"The 'spectrum' parameter of Spectral must be a list of numbers, or a function of "
+                f"arrays. Got {given!r} instead."
+            )
         values = _means_of(given) if callable(given) else as_vector("spectrum", given)
         what = "The 'spectrum' parameter of Spectral must"
         if values.size == 0 or not np.isfinite(values).all():

@@ -11,9 +11,10 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import validate_data
 
 from drolearn._estimators.base import RobustLinear
+from drolearn._estimators.labels import known_labels
 from drolearn._estimators.streaming import ClassifierStreamMixin, refuse_missing_labels
 from drolearn._estimators.training_data import X_FORMATS, TrainingData, as_sample_weights
 from drolearn._solvers.solvers import Solver
@@ -294,7 +295,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         if self.classes_.size < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present. The data contains only "
-                f"one class: {self.classes_[0]!r}."
+                f"one class: {self.classes_.tolist()[0]!r}."
             )
         loss = self._loss()
         self._refuse_margin_of_many(loss)
@@ -319,13 +320,7 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
         return loss
 
     def _targets(self, y: Any) -> Array:
-        labels = column_or_1d(y)
-        unknown = np.setdiff1d(labels, self.classes_)
-        if unknown.size:
-            raise ValueError(
-                f"The 'y' parameter must hold labels that {type(self).__name__} was fitted with. "
-                f"Got {unknown[0]!r} instead."
-            )
+        labels = known_labels(y, self.classes_, self)
         return _encode(np.searchsorted(self.classes_, labels), self._loss())
 
     def decision_function(self, X: Any) -> NDArray[Any]:

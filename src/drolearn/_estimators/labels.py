@@ -25,7 +25,7 @@ def as_class_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int6
     if classes.size < 2:
         raise ValueError(
             f"Classifier can't train when only one class is present. The data contains only "
-            f"one class: {classes[0]!r}."
+            f"one class: {classes.tolist()[0]!r}."
         )
     return labels, classes, codes
 
@@ -37,6 +37,6 @@ def known_labels(y: Any, classes: NDArray[Any], estimator: object) -> NDArray[An
     if unknown.size:
         raise ValueError(
             f"The 'y' parameter must hold labels that {type(estimator).__name__} was fitted with. "
-            f"Got {unknown[0]!r} instead."
+            f"Got {unknown.tolist()[0]!r} instead."
         )
     return labels

@@ -44,7 +44,9 @@ class StreamMixin(RobustLinear):
         """Why there is no `partial_fit` with these parameters, and what to use; "" if there is."""
         name = type(self).__name__
         if not self._takes_streams:
-            return f"{name} has no 'partial_fit': use RobustClassifier or RobustRegressor."
+            return (
+                f"{name} has no 'partial_fit': drolearn's RobustClassifier and RobustRegressor do."
+            )
         needs = f"{name}.partial_fit needs"
         if not is_number(self.l2):
             return (

@@ -439,8 +439,8 @@ class DaskLinear(RobustLinear):
         for parameter, value in given.items():
             if value is not None:
                 raise ValueError(
-                    f"The '{parameter}' parameter must be None for Dask collections. "
-                    f"Got {value!r} instead."
+                    f"The '{parameter}' parameter must be left out for Dask collections. "
+                    f"Got {value!r} instead; to_local() has the model for data in memory."
                 )
         radius = self.rho_ if rho is None else rho
         if isinstance(sample_weight, str):

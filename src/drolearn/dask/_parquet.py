@@ -33,8 +33,11 @@ def read_files(path: Any) -> Any:
             f"matches some. Got {text!r}, where there are none."
         )
     names = [system.unstrip_protocol(file) for file in sorted(files)]
-    with system.open(sorted(files)[0]) as file:
-        meta = ParquetFile(file).schema_arrow.empty_table().to_pandas()
+    try:
+        with system.open(sorted(files)[0]) as file:
+            meta = ParquetFile(file).schema_arrow.empty_table().to_pandas()
+    except Exception as error:
+        raise _cannot_read(names[0], error) from None
     return dd.from_map(_read, names, meta=meta, label="read-parquet")
 
 
@@ -45,4 +48,8 @@ def _read(name: str) -> Any:
     try:
         return pd.read_parquet(name)
     except Exception as error:
-        raise OSError(f"{name} cannot be read: {type(error).__name__}: {error}") from None
+        raise _cannot_read(name, error) from None
+
+
+def _cannot_read(name: str, error: Exception) -> OSError:
+    return OSError(f"{name} cannot be read: {type(error).__name__}: {error}")

@@ -15,7 +15,7 @@ from drolearn._inner.worst_case import WorstCase
 from drolearn.dask._losses import MakeLosses
 from drolearn.divergence import CVaR
 from drolearn.stress.columns import columns_of
-from drolearn.stress.worst_cases import dual_integrand
+from drolearn.stress.worst_cases import dual_integrand, refuse_huge
 
 __all__ = [
     "GroupPass", "InfluencePass", "KnowPass", "Known", "MakeStressBlock", "StressBlock",
@@ -59,6 +59,7 @@ class MakeStressBlock:
         if made is None:
             return None
         z, b, names, codes = made.z, made.b, [], None
+        refuse_huge("losses", z, f" of partition {number}")
         n = z.size
         if data[2] is not None:
             names, codes = _combinations(data[2], z.size, f"partition {number}")

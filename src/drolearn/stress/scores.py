@@ -22,13 +22,11 @@ from drolearn.stress.models import (
     predict,
     wrong_rows,
 )
+from drolearn.stress.worst_cases import refuse_huge
 
 __all__ = ["Scored", "rows_losses", "score"]
 
 Array = NDArray[np.float64]
-
-# Standard errors are square roots of sums of squares, which must not overflow.
-_LARGEST = 1e120
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +90,7 @@ def score(
         for kind, function in named.items():
             z = losses_of(each, target, function)
             refuse_not_finite("loss", z)
-            _refuse_huge("loss", z)
+            refuse_huge("loss", z)
             compared = other
             if compared is None:
                 compared = constant(each, target, weights, kind)
@@ -112,18 +110,8 @@ def rows_losses(parameter: str, values: Any, n: int | None = None) -> Array:
         )
     if not np.isfinite(z).all():
         raise ValueError(not_finite(z).replace("'losses'", f"'{parameter}'"))
-    _refuse_huge(parameter, z)
+    refuse_huge(parameter, z)
     return z
-
-
-def _refuse_huge(parameter: str, z: Array) -> None:
-    largest = float(np.abs(z).max())
-    if largest > _LARGEST:
-        raise ValueError(
-            f"The '{parameter}' parameter must give losses from {-_LARGEST:g} to {_LARGEST:g}; "
-            f"divide them by a unit, or correct the rows that are wrong. Got {largest:g} at row "
-            f"{int(np.abs(z).argmax())} instead."
-        )
 
 
 def _given(losses: Any, loss: Any, baseline: Any) -> list[Scored]:

@@ -26,10 +26,25 @@ from drolearn.stress.balls import Ball
 from drolearn.stress.chi2_balls import SMALLEST, SortedLosses, WorstCases, tail_means
 
 __all__ = [
-    "Sample", "chi2_radii", "dual_integrand", "influence", "is_chi2", "solve_ball", "worst_cases",
+    "Sample", "chi2_radii", "dual_integrand", "influence", "is_chi2", "refuse_huge", "solve_ball",
+    "worst_cases",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
+
+# Standard errors are square roots of sums of squares, which must not overflow.
+_LARGEST = 1e120
+
+
+def refuse_huge(parameter: str, z: Array, where: str = "") -> None:
+    """Refuse losses whose standard errors would overflow; `where` tells which rows these are."""
+    largest = float(np.abs(z).max())
+    if largest > _LARGEST:
+        raise ValueError(
+            f"The '{parameter}' parameter must give losses from {-_LARGEST:g} to {_LARGEST:g}; "
+            f"divide them by a unit, or correct the rows that are wrong. Got {largest:g} at row "
+            f"{int(np.abs(z).argmax())}{where} instead."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
