@@ -20,7 +20,7 @@ reference           losses of a reference model
 cross_fitting       folds, sample weights and probabilities of any estimator
 training_data       validated arguments of `fit`, and sample weights
 evaluation          the worst case of a fitted model on any data
-base                what all estimators share
+base                what all linear estimators share; training_data: their rows and weights
 baselines           Temperature, and weights of groups: models without a ball to compare with
 callbacks           callbacks, where the installed scikit-learn has them
 state               what pickle and skops store
