@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import drolearn
+from drolearn import _core
 from tests.faults import heed_permissions, skip_if_root_ignores_permissions
 from tests.load import COUNT, fit
 from tests.soak import usually
@@ -65,6 +66,11 @@ def test_a_read_only_installation(alone, tmp_path):
     skip_if_root_ignores_permissions()
     package = Path(drolearn.__file__).parent
     shutil.copytree(package, tmp_path / "drolearn", ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copy(_core.__file__, tmp_path / "drolearn")  # editable installations have it elsewhere
+    # Python runs this file when it starts. Finders of editable installations come before all paths.
+    editable = "type(each).__name__.startswith('ScikitBuild')"
+    program = f"import sys\nsys.meta_path = [each for each in sys.meta_path if not {editable}]\n"
+    (tmp_path / "sitecustomize.py").write_text(program, encoding="utf-8")
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests" / "load.py", tmp_path / "tests")
     folders = [tmp_path, *(path for path in tmp_path.rglob("*") if path.is_dir())]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,10 +128,14 @@ def perform_all(
     failures = []
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     cluster = _executor_on_cluster()
-    executor: Any = cluster or ProcessPoolExecutor(max(min(jobs, len(todo)), 1), env=threads)
+    executor: Any = cluster or ProcessPoolExecutor(
+        max(min(jobs, len(todo)), 1),
+        initializer=_end_with,
+        initargs=(os.getpid(),),
+        env=threads,
+    )
     try:
-        parent = None if cluster else os.getpid()
-        futures = [executor.submit(_perform, run, store.folder, parent) for run in todo]
+        futures = [executor.submit(_perform, run, store.folder) for run in todo]
         for future in as_completed(futures):
             outcome = future.result()
             if isinstance(outcome, Failure):
@@ -165,14 +171,21 @@ def _executor_on_cluster() -> Any:
     return client.get_executor(pure=False)
 
 
-def _perform(run: Run, folder: Path, parent: int | None) -> Run | Failure:
+def _end_with(parent: int) -> None:
+    """Let this process end soon after its parent; loky's workers would wait for it forever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _perform(run: Run, folder: Path) -> Run | Failure:
     """Make one run and write its row."""
     from threadpoolctl import threadpool_limits
 
-    if (
-        parent is not None and os.getppid() != parent
-    ):  # the command was killed; do not start another run
-        os._exit(1)
     try:
         with threadpool_limits(1):
             row = perform(run)
