@@ -12,7 +12,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, wait
 
 import drolearn
 from benchmarks.machine import save
@@ -20,17 +20,32 @@ from drolearn.dask import RobustClassifier, _engine
 
 COLUMNS, REPEATS = 50, 3
 #: Rows, type and number of partitions.
-SIZES = [(10**5, "float32", 4), (10**6, "float32", 4), (10**6, "float32", 64)]
+SIZES = [
+    (10**5, "float32", 4),
+    (10**6, "float32", 4),
+    (10**6, "float32", 64),
+    (10**7, "float32", 16),
+]
 
 
-def rows(client: Client, n: int, kind: str, partitions: int) -> Any:
+def rows(client: Any, n: int, kind: str, partitions: int) -> Any:
     """Return rows and labels on the workers."""
-    size = -(-n // partitions)
-    chunks: Any = (size, COLUMNS)
-    X = da.random.default_rng(0).standard_normal((n, COLUMNS), chunks=chunks, dtype=kind)
-    noise = da.random.default_rng(1).standard_normal(n, chunks=chunks[:1])
-    y = (X[:, :10].sum(axis=1) + 4.0 * noise > 0.0).astype(np.int8)
-    return client.persist([X, y])
+    workers: Any = sorted(client.ncores())
+    columns, labels = [], []
+    for k in range(partitions):
+        # Dask may compute all of a small collection on one worker: say where each partition goes.
+        size, where = n * (k + 1) // partitions - n * k // partitions, workers[k % len(workers)]
+        rng: Any = da.random.default_rng(k)
+        whole: Any = -1  # one block
+        X: Any = rng.standard_normal((size, COLUMNS), chunks=whole, dtype=kind)
+        noise = rng.standard_normal(size, chunks=whole)
+        y: Any = (X[:, :10].sum(axis=1) + 4.0 * noise > 0.0).astype(np.int8)
+        X, y = client.persist([X, y], workers=[where])
+        columns.append(X)
+        labels.append(y)
+    held = client.persist([da.concatenate(columns), da.concatenate(labels)])
+    wait(held)
+    return held
 
 
 class Counter:
@@ -66,10 +81,12 @@ def cpu_seconds(client: Client) -> float:
     return time.process_time() + sum(workers.values())
 
 
-def measure(client: Client, n: int, kind: str, partitions: int) -> dict[str, Any]:
+def measure(client: Any, n: int, kind: str, partitions: int) -> dict[str, Any]:
     """Return the ratio of the times of both sides, which alternate, and the counts."""
     held = rows(client, n, kind, partitions)
-    X, y = (part.compute() for part in held)
+    # `compute` would collect all blocks on one worker first.
+    blocks: Any = (client.compute(list(part.to_delayed().ravel())) for part in held)
+    X, y = (np.concatenate(client.gather(each)) for each in blocks)
     clf = RobustClassifier(rho=0.1, client=client)
     local = drolearn.RobustClassifier(rho=0.1, n_jobs=2)
     with Counter() as counter:  # also warms up

@@ -104,8 +104,12 @@ class DaskBlocks(Blocks[Block]):
 
     def __enter__(self) -> Self:
         try:
-            self._alive(_FIRST_WORKER)
-            self.partitions = list(self.client.compute(self._collections))
+            # Where workers are named, be it all of them, Dask computes each partition where its
+            # data are. Otherwise it may place all of them on one worker.
+            workers = self._alive(_FIRST_WORKER)
+            self.partitions = list(
+                self.client.compute(self._collections, workers=workers, allow_other_workers=True)
+            )
             self._wait_for_partitions()
             where: dict[str, list[int]] = defaultdict(list)
             holders = self.client.who_has(self.partitions)
