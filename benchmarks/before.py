@@ -17,19 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.compare import Side
+from benchmarks.compare import Side, installed
 from benchmarks.machine import save
 from benchmarks.worst_case import Row, row
 
-HERE = Path(__file__).parents[1]
 # Goals of individual tasks; for all others the goal is at most 1.1 times the old time.
 _GOALS = {"chi2, 2,000 × 10 losses": "≤ 0.3", "kl, 2,000 × 10 losses": "≤ 0.4"}
 
 
 def main(folder: str, rounds: str = "5") -> None:
-    """Compare this worktree with the one in `folder` and write results/before.json."""
-    old_version, new_version = Path(folder).resolve() / "src", HERE / "src"
-    before, after = (Side(path) for path in (old_version, new_version))
+    """Compare HEAD with the worktree in `folder` and write results/before.json."""
+    before, after = Side(Path(folder).resolve() / "src"), Side(installed("HEAD")[1])
     rows: list[Row] = []
     for task in after.tasks:
         pairs = [(before.seconds(task), after.seconds(task)) for _ in range(int(rounds))]

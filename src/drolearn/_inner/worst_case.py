@@ -168,7 +168,8 @@ def worst_case(
     """
     z = as_losses(losses)
     chosen = as_divergence(divergence)
-    if as_trim(trim) > 0.0:
+    by_default = type(trim) is float and trim == 0.0  # to check it takes a sixth of a small call
+    if not by_default and as_trim(trim) > 0.0:
         if not np.isfinite(z).all():
             raise ValueError(not_finite(z))
         given = None if sample_weight is None else as_weights(sample_weight, z.size)
