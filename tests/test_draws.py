@@ -235,7 +235,7 @@ def test_errors(build, message):
         build()
 
 
-@pytest.mark.parametrize(("r", "theorem"), [(0.2, "Theorem 2"), (0.6, "Theorem 1")])
+@pytest.mark.parametrize(("r", "theorem"), [(0.2, "Theorem 5"), (0.6, "Theorem 4")])
 def test_ratios_that_grow_cost_or_variance_warn(r, theorem):
     with pytest.warns(UserWarning, match=theorem):
         Multilevel(100, r=r)

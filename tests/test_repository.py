@@ -18,29 +18,35 @@ import drolearn.nn
 import drolearn.onnx
 
 ROOT = Path(__file__).parents[1]
+#: All pages with examples.
+PAGES = [
+    "README.md",
+    "docs/worst-case.md",
+    "docs/shifts.md",
+    "docs/stress.md",
+    "docs/slices.md",
+    "docs/regret.md",
+    "docs/domains.md",
+    "docs/training.md",
+    "docs/estimators.md",
+    "docs/command-line.md",
+    "docs/files.md",
+    "docs/pytorch.md",
+    "docs/ensembles.md",
+    "docs/dask.md",
+    "docs/boosting.md",
+    "docs/paper-to-code.md",
+    "docs/streams.md",
+    "docs/risks.md",
+    "docs/trimming.md",
+]
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        "README.md",
-        "docs/worst-case.md",
-        "docs/shifts.md",
-        "docs/stress.md",
-        "docs/slices.md",
-        "docs/regret.md",
-        "docs/domains.md",
-        "docs/training.md",
-        "docs/estimators.md",
-        "docs/command-line.md",
-        "docs/files.md",
-        "docs/pytorch.md",
-        "docs/ensembles.md",
-        pytest.param("docs/dask.md", marks=pytest.mark.xdist_group("dask")),
-        "docs/boosting.md",
-        "docs/streams.md",
-        "docs/risks.md",
-        "docs/trimming.md",
+        pytest.param(page, marks=pytest.mark.xdist_group("dask") if "dask" in page else ())
+        for page in PAGES
     ],
 )
 def test_examples_on_the_pages_run(page):
@@ -49,10 +55,19 @@ def test_examples_on_the_pages_run(page):
     assert failed == 0
 
 
-def test_tables_of_measurements_follow_from_the_committed_results():
-    from benchmarks import report
+def test_every_page_with_examples_is_listed_above():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    examples = [f.relative_to(ROOT) for f in pages if "\n>>> " in f.read_text(encoding="utf-8")]
+    assert {str(page) for page in examples} == set(PAGES)
 
-    for page, text in report.pages().items():
+
+def test_tables_of_measurements_follow_from_the_committed_results():
+    from benchmarks import defaults_page, report
+    from benchmarks.machine import DOCS
+    from benchmarks.scoreboard import run
+
+    pages = report.pages() | run.pages() | {DOCS / "defaults.md": defaults_page.page()}
+    for page, text in pages.items():
         assert page.read_text(encoding="utf-8") == text, page.name
 
 
@@ -78,11 +93,37 @@ def test_all_public_names_exist_and_are_documented():
         assert getattr(drolearn, name).__doc__, name
 
 
-def test_the_reference_lists_all_public_names():
-    listed = set((ROOT / "docs" / "api.md").read_text(encoding="utf-8").split())
-    modules = [drolearn, drolearn.boosting, drolearn.dask, drolearn.datasets, drolearn.nn]
-    for module in [*modules, drolearn.onnx]:
-        assert set(module.__all__) <= listed, set(module.__all__) - listed
+@pytest.mark.parametrize(
+    "module",
+    [
+        drolearn,
+        drolearn.boosting,
+        drolearn.dask,
+        drolearn.datasets,
+        drolearn.nn,
+        drolearn.onnx,
+    ],
+    ids=lambda module: module.__name__,
+)
+def test_the_reference_lists_the_public_names_of_a_module(module):
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    sections = re.findall(r"\.\. currentmodule:: (.+)\n([^`]+)", reference)
+    parts = [names for name, names in sections if name == module.__name__]
+    listed = [name for part in parts for name in re.findall(r"^   (\w+)$", part, re.MULTILINE)]
+    assert sorted(listed) == sorted(module.__all__)
+
+
+def test_pages_import_only_what_the_reference_lists():
+    """What an example needs is public, and so in the reference."""
+    from importlib import import_module
+
+    files = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.py")]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        for module, names in re.findall(r"from (drolearn[\w.]*) import (\([^)]*\)|.+)", text):
+            wanted = set(re.findall(r"\w+", names.split("#")[0]))
+            known = {*getattr(import_module(module), "__all__", ()), "cli"}
+            assert wanted <= known, f"{file.name}: {module} {sorted(wanted - known)}"
 
 
 def test_links_between_pages_lead_to_files_and_headings():

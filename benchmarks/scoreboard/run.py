@@ -147,6 +147,20 @@ def _short(value: Any) -> Any:
     return None if np.isnan(value) else float(f"{value:.6g}")
 
 
+def pages() -> dict[Path, str]:
+    """Return the pages that follow from the rows, by file."""
+    data, of_trees = (
+        {name: rows for name in DATA if (rows := stored(name, trees))} for trees in (False, True)
+    )
+    splits = {
+        name: len({(row["question"], row["split"]) for row in rows}) for name, rows in data.items()
+    }
+    return {
+        DOCS / "scoreboard.md": page(data),
+        DOCS / "scoreboard-trees.md": trees_page(of_trees, splits),
+    }
+
+
 def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -160,17 +174,9 @@ def main() -> None:
         _file(name, arguments.trees).unlink(missing_ok=True)
     if not arguments.report:
         measure(arguments.only, arguments.minutes, arguments.trees)
-    data = {name: rows for name in DATA if (rows := stored(name))}
-    if data:
-        (DOCS / "scoreboard.md").write_text(page(data), encoding="utf-8")
-        draw(data, DOCS / "scoreboard.png")
-    of_trees = {name: rows for name in DATA if (rows := stored(name, trees=True))}
-    if of_trees:
-        splits = {
-            name: len({(row["question"], row["split"]) for row in rows})
-            for name, rows in data.items()
-        }
-        (DOCS / "scoreboard-trees.md").write_text(trees_page(of_trees, splits), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+    draw({name: rows for name in DATA if (rows := stored(name))}, DOCS / "scoreboard.png")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class Multilevel(Method):
                     f"each level, of sum at most 1. Got {self.probabilities!r} instead."
                 )
         elif not 0.25 < r < 0.5 and levels > 1:
-            grows = "cost (Theorem 1)" if r >= 0.5 else "variance (Theorem 2)"
+            grows = "cost (Theorem 4)" if r >= 0.5 else "variance (Theorem 5)"
             warnings.warn(
                 f"r = {r:.6g} lies outside (1/4, 1/2): the expected {grows} of a step "
                 f"grows with the number of rows. Use r = 2**-1.5 or r = 'auto'.",
