@@ -1,11 +1,15 @@
 """The comparisons behind docs/scoreboard.md: baselines, intervals, and sentences."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.scoreboard import run
+from benchmarks.scoreboard.models import BASELINES, RISKS, TREES, names
 from benchmarks.scoreboard.page import page, trees_page
 from benchmarks.scoreboard.rows import best_baseline, by_group, difference, ratio
+from benchmarks.scoreboard.tasks import Data, Task
 from scipy.stats import ttest_1samp
 
 
@@ -94,15 +98,58 @@ def test_the_summary_follows_the_numbers(error: float, says: str) -> None:
     assert "better / not told apart / worse" in text
 
 
-def test_the_page_of_boosted_trees_names_what_was_not_run() -> None:
-    splits = [str(k) for k in range(3)]
+def test_other_risks_are_compared_with_the_ball_that_they_change() -> None:
+    splits = {f"a/{k}": 0.001 * k for k in range(3)}
+    levels = dict.fromkeys(names(True), 0.5) | {"rows, χ² 0.3": 0.4, "rows, soft": 0.3}
     errors = {
-        "plain": dict.fromkeys(splits, 0.5),
-        "weights": dict.fromkeys(splits, 0.6),
-        "groups 1": {split: 0.1 + 0.001 * k for k, split in enumerate(splits)},
+        model: {split: level + noise * (1 + place) for split, noise in splits.items()}
+        for place, (model, level) in enumerate(levels.items())
     }
-    text = trees_page({"a": rows_of("random", errors)}, {"a": 4, "b": 5})
-    assert "Not complete yet: a (3 of 4 splits were run), b." in text
-    assert "*groups 1* helps most" in text
+    text = page({"data": rows_of("random", errors) + rows_of("rare", errors)})
+    assert "*rows, soft* is lower than that of *rows, χ² 0.3* on 1 and higher on 0 of 1" in text
+    assert "*rows, trim* is lower than that of *rows, χ² 0.3* on 0 and higher on 1 of 1" in text
+    counts = "| 1 / 0 / 0 | 0 / 0 / 0 | 0 / 0 / 0 | 1 / 0 / 0 |"
+    assert f"| rows, soft | rows, χ² 0.3 | error {counts}" in text
+
+
+def test_pages_name_what_was_not_run() -> None:
+    errors = {model: {str(k): 0.1 + 0.001 * k for k in range(3)} for model in TREES}
+    few = {"a": rows_of("random", errors)}
+    more = rows_of("random", {model: dict.fromkeys("0123", 0.5) for model in names(True)})
+    text = trees_page(few, {"a": more, "b": more})
+    assert "Not complete yet: a (*plain* 3, *weights* 3, *groups 1* 3, " in text
+    assert "*groups, all, regret* 3 of 4 splits); b." in text
     assert "boosting |" not in text
-    assert "Not complete" not in trees_page({"a": rows_of("random", errors)}, {"a": 3})
+    assert "Not complete" not in trees_page(few, few)
+    assert "Not complete" not in page({"a": more})
+    without = [row for row in more if row["model"] != "rows, trim" or row["split"] == "0"]
+    assert "Not complete yet: a (*rows, trim* 1 of 4 splits)." in page({"a": without})
+
+
+@pytest.mark.parametrize("classification", [True, False])
+def test_a_later_model_changes_no_number(classification: bool, monkeypatch) -> None:
+    """Models that are added afterwards have the rows of a run with all models."""
+    rng = np.random.default_rng(0)
+    X, domains = rng.standard_normal((200, 3)), np.array(["a", "b"] * 100)
+    y = X[:, 0] + rng.standard_normal(200)
+    y = np.where(y > 0.0, 1.0, -1.0) if classification else y
+    data = Data(X, y, domains, classification)
+    halves = np.arange(120), np.arange(120, 200)
+    monkeypatch.setattr(Task, "rows", lambda self: (data, *halves))
+    task = Task("data", "time", "0.6")
+
+    def rows(done: Collection[str]) -> dict[str, dict[str, Any]]:
+        found = {row["model"]: row for row in run.run_task(task, False, done)}
+        for row in found.values():
+            del row["seconds"]
+        return found
+
+    slow = {"boosting", *(name for name in names(classification) if "regret" in name)}
+    first = rows(slow | set(RISKS))
+    assert set(first) == set(names(classification)) - slow - set(RISKS)
+    later = rows(slow | set(first))
+    assert set(later) == set(RISKS)
+    together = rows(slow)
+    assert repr(together) == repr({name: (first | later)[name] for name in together})
+    assert set(later["rows, trim"]["to"]) == set(BASELINES) & set(names(classification))
+    assert rows(names(classification)) == {}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import entr
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -26,6 +27,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.scoreboard.tasks import Data
 from drolearn import (
     CVaR,
+    Extremile,
     RobustBoostingClassifier,
     RobustBoostingRegressor,
     RobustClassifier,
@@ -36,12 +38,26 @@ from drolearn import (
 )
 from drolearn._estimators.baselines import Temperature, inverse_frequencies
 
-__all__ = ["BASELINES", "Fit", "fit_all", "fit_trees", "names"]
+__all__ = ["BASELINES", "RISKS", "TREES", "Fit", "fit_all", "fit_trees", "names"]
 
 #: Models without a ball, with which the others are compared.
 BASELINES = ("plain", "tuned", "temperature", "weights", "Huber")
+#: Models with another risk or an l1 penalty, and the ball that each of them changes.
+RISKS = {
+    "rows, soft": "rows, χ² 0.3",
+    "rows, Extremile": "rows, χ² 0.3",
+    "rows, trim": "rows, χ² 0.3",
+    "groups 1, l1": "groups 1",
+}
+#: The models of boosted trees.
+TREES = ("plain", "weights", "groups 1", "groups, all", "groups 1, regret", "groups, all, regret")
 _LEVEL = 0.7  # of CVaR: about the share that a χ² ball of radius 0.3 leaves
+_REPEATS = 2.0  # of Extremile, whose weights of the rows are 1/3 from equal ones in χ²
+_TRIM = 0.05
 _INFINITE = np.inf  # all mixes of the groups
+# Models, each with what to pass to its `fit`; `_fit` fills in the reference losses.
+_Models = dict[str, tuple[Any, dict[str, Any]]]
+_REGRET = {"reference_losses": None}
 
 
 class Fit(NamedTuple):
@@ -60,23 +76,60 @@ class Fit(NamedTuple):
     seconds: float
 
 
-def _balls(estimator: Callable[..., Any], groups: np.ndarray, c: np.ndarray) -> dict[str, Any]:
-    """Models with a ball: how to make each, and what to pass to `fit`."""
-    regret, grouped = {"reference_losses": c}, {"groups": groups}
+class _Training(NamedTuple):
+    """Scaled training rows."""
+
+    X: Any
+    y: np.ndarray
+    groups: np.ndarray
+
+    @property
+    def constant_loss(self) -> float:
+        """The mean loss of the best constant model, in whose unit τ is."""
+        return 0.5 * float(self.y.var()) if self._numbers else float(entr(self._shares).sum())
+
+    @property
+    def slope_noise(self) -> float:
+        """The standard error of a coefficient's slope at that model; a smaller slope says nothing.
+
+        For l1 above it, coefficients of columns that have nothing to do with y are mostly 0.
+        """
+        variance = self.y.var() if self._numbers else self._shares.prod()
+        squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
+        return float(np.sqrt(variance * squares.mean() / self.y.size))
+
+    @property
+    def _numbers(self) -> bool:
+        return not np.isin(self.y, (-1.0, 1.0)).all()
+
+    @property
+    def _shares(self) -> np.ndarray:
+        """The shares of both classes."""
+        return np.array([np.mean(self.y > 0.0), np.mean(self.y <= 0.0)])
+
+
+def _balls(classification: bool, rows: _Training) -> _Models:
+    """Models with a ball or another risk."""
+    estimator: Callable[..., Any] = RobustClassifier if classification else RobustRegressor
+    grouped = {"groups": rows.groups}
     return {
         "rows, χ² 0.3": (estimator(0.3), {}),
         "rows, KL 0.15": (estimator(0.15, divergence="kl"), {}),
         "rows, CVaR": (estimator(divergence=CVaR(_LEVEL)), {}),
-        "regret 1": (estimator(1.0), regret),
-        "regret 5": (estimator(5.0), regret),
+        "regret 1": (estimator(1.0), _REGRET),
+        "regret 5": (estimator(5.0), _REGRET),
         "groups 1": (estimator(1.0), grouped),
         "groups, all": (estimator(_INFINITE), grouped),
-        "groups 1, regret": (estimator(1.0), grouped | regret),
-        "groups, all, regret": (estimator(_INFINITE), grouped | regret),
+        "groups 1, regret": (estimator(1.0), grouped | _REGRET),
+        "groups, all, regret": (estimator(_INFINITE), grouped | _REGRET),
+        "rows, soft": (estimator(tau=rows.constant_loss), {}),
+        "rows, Extremile": (estimator(divergence=Extremile(_REPEATS)), {}),
+        "rows, trim": (estimator(0.3, trim=_TRIM), {}),
+        "groups 1, l1": (estimator(1.0, l1=rows.slope_noise, l2=0.0), grouped),
     }
 
 
-def _plain(classification: bool, groups: np.ndarray) -> dict[str, Any]:
+def _plain(classification: bool, groups: np.ndarray) -> _Models:
     """Models without a ball."""
     weights = {"sample_weight": inverse_frequencies(groups)}
     if classification:
@@ -97,71 +150,77 @@ def _plain(classification: bool, groups: np.ndarray) -> dict[str, Any]:
     }
 
 
+def _linear(classification: bool, rows: _Training) -> _Models:
+    """All linear models, and scikit-learn's boosting."""
+    return _plain(classification, rows.groups) | _balls(classification, rows)
+
+
 def names(classification: bool) -> list[str]:
-    """Return the names of all models."""
-    none = np.zeros(1)
-    estimator = RobustClassifier if classification else RobustRegressor
-    return [*_plain(classification, none), *_balls(estimator, none, none)]
+    """Return the names of all linear models."""
+    return list(_linear(classification, _Training(np.ones((1, 1)), np.ones(1), np.zeros(1))))
 
 
-def fit_all(data: Data, train: np.ndarray, test: np.ndarray) -> dict[str, Fit]:
-    """Fit all models to the training rows; X is scaled to mean 0 and variance 1, or maximum 1."""
+def fit_all(
+    data: Data, train: np.ndarray, test: np.ndarray, wanted: Collection[str]
+) -> dict[str, Fit]:
+    """Fit models to the training rows; X is scaled to mean 0 and variance 1, or maximum 1."""
     X, X_test = _scaled(data.X[train], data.X[test])
-    y, y_test, groups = data.y[train], data.y[test], data.domains[train]
-    began = time.process_time()
-    estimator: Callable[..., Any] = RobustClassifier if data.classification else RobustRegressor
-    loss = "logistic" if data.classification else "squared"
-    c = reference_losses(_reference(X), X, y, loss=loss)
-    reference_seconds = time.process_time() - began
-    fits = {}
-    for name, (model, more) in (
-        _plain(data.classification, groups) | _balls(estimator, groups, c)
-    ).items():
-        began = time.process_time()
-        dense = name == "boosting" and sp.issparse(X)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zero models are in the table
-            model.fit(X.toarray() if dense else X, y, **more)
-        seconds = time.process_time() - began
-        seconds += reference_seconds if "reference_losses" in more else 0.0
-        rows = X_test.toarray() if dense else X_test
-        coef = getattr(getattr(model, "model", model), "coef_", np.nan)
-        norm = float(np.linalg.norm(coef)) * float(getattr(model, "factor", 1.0))
-        fits[name] = Fit(*_measured(model, rows, y_test, data.classification), norm, seconds)
-    return fits
+    rows = _Training(X, data.y[train], data.domains[train])
+    models = _linear(data.classification, rows)
+    test_rows = Data(X_test, data.y[test], data.domains[test], data.classification)
+    return _fit({name: models[name] for name in wanted}, rows, test_rows, _reference(X))
 
 
-def fit_trees(data: Data, train: np.ndarray, test: np.ndarray) -> dict[str, Fit]:
+def fit_trees(
+    data: Data, train: np.ndarray, test: np.ndarray, wanted: Collection[str]
+) -> dict[str, Fit]:
     """Fit boosted trees of LightGBM to the training rows, plain, reweighted and robust."""
     from lightgbm import LGBMClassifier, LGBMRegressor
 
-    X, y, groups = data.X[train], data.y[train], data.domains[train]
+    rows = _Training(data.X[train], data.y[train], data.domains[train])
+    test_rows = Data(data.X[test], data.y[test], data.domains[test], data.classification)
     make, robust = (
         (LGBMClassifier, RobustBoostingClassifier)
         if data.classification
         else (LGBMRegressor, RobustBoostingRegressor)
     )
     trees = make(n_jobs=1, random_state=0, verbose=-1)
-    began = time.process_time()
-    c = reference_losses(trees, X, y, loss="logistic" if data.classification else "squared")
-    reference_seconds = time.process_time() - began
-    grouped, regret = {"groups": groups}, {"groups": groups, "reference_losses": c}
-    models: dict[str, Any] = {
+    grouped = {"groups": rows.groups}
+    models: _Models = {
         "plain": (trees, {}),
-        "weights": (trees, {"sample_weight": inverse_frequencies(groups)}),
+        "weights": (trees, {"sample_weight": inverse_frequencies(rows.groups)}),
         "groups 1": (robust(trees, 1.0), grouped),
         "groups, all": (robust(trees, _INFINITE), grouped),
-        "groups 1, regret": (robust(trees, 1.0), regret),
-        "groups, all, regret": (robust(trees, _INFINITE), regret),
+        "groups 1, regret": (robust(trees, 1.0), grouped | _REGRET),
+        "groups, all, regret": (robust(trees, _INFINITE), grouped | _REGRET),
     }
+    return _fit({name: models[name] for name in wanted}, rows, test_rows, trees)
+
+
+def _fit(models: _Models, rows: _Training, test: Data, reference: Any) -> dict[str, Fit]:
+    """Fit the models, with cross-fitted losses of the reference where they need them."""
+    began, c = time.process_time(), None
+    if any("reference_losses" in more for _, more in models.values()):
+        loss = "logistic" if test.classification else "squared"
+        c = reference_losses(reference, rows.X, rows.y, loss=loss)
+    reference_seconds = time.process_time() - began
     fits = {}
     for name, (model, more) in models.items():
         began = time.process_time()
-        model.fit(X, y, **more)
-        seconds = time.process_time() - began
-        seconds += reference_seconds if "reference_losses" in more else 0.0
-        measured = _measured(model, data.X[test], data.y[test], data.classification)
-        fits[name] = Fit(*measured, np.nan, seconds)
+        regret = "reference_losses" in more
+        dense = name == "boosting" and sp.issparse(rows.X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zero models are in the table
+            model.fit(
+                rows.X.toarray() if dense else rows.X,
+                rows.y,
+                **more | ({"reference_losses": c} if regret else {}),
+            )
+        seconds = time.process_time() - began + (reference_seconds if regret else 0.0)
+        X = test.X.toarray() if dense else test.X
+        coef = getattr(getattr(model, "model", model), "coef_", np.nan)
+        norm = float(np.linalg.norm(coef)) * float(getattr(model, "factor", 1.0))
+        fits[name] = Fit(*_measured(model, X, test.y, test.classification), norm, seconds)
     return fits
 
 

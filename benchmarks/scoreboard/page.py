@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
 
 from benchmarks.scoreboard.goals import goals
-from benchmarks.scoreboard.models import BASELINES
+from benchmarks.scoreboard.models import BASELINES, RISKS, TREES, names
 from benchmarks.scoreboard.rows import (
     MEASURES,
     QUESTIONS,
@@ -33,50 +34,66 @@ def page(data: Rows) -> str:
         "# Scoreboard: robust models on natural shifts",
         "",
         *_summary(data),
+        *_risks_sentence(data),
         *_boosting_sentence(data),
         "",
         "![The error of every model on every data set, relative to the best baseline]"
         "(scoreboard.png)",
         "",
         *_INTRODUCTION,
+        *_unfinished(data, _splits(data), None),
         "## Goals",
         "",
         "What this project wanted to reach, before it was measured. Means over splits.",
         "",
         *_table(["goal", "measured", "reached"], goals(data)),
     ]
-    for question, (title, _) in QUESTIONS.items():
-        part = with_question(data, question)
-        if part:
-            lines += [f"## {title}", "", *_question(part, question)]
-    lines += ["## Calibration errors, random splits", "", *_calibration(data)]
-    return "\n".join(lines).rstrip() + "\n"
+    lines += ["## Other risks beside balls", "", *_risks(data)]
+    return "\n".join([*lines, *_questions(data)]).rstrip() + "\n"
 
 
-def trees_page(data: Rows, all_splits: dict[str, int]) -> str:
-    """Return the page of boosted trees; `all_splits` has the number of splits of every data set."""
-    done = {
-        name: len({(row["question"], row["split"]) for row in rows}) for name, rows in data.items()
-    }
-    missing = [
-        f"{name} ({done[name]} of {splits} splits were run)" if name in done else name
-        for name, splits in all_splits.items()
-        if done.get(name, 0) < splits
-    ]
+def trees_page(data: Rows, linear: Rows) -> str:
+    """Return the page of boosted trees; all splits of linear models are to be run."""
     lines = [
         "# Scoreboard: boosted trees on natural shifts",
         "",
         *_summary(data),
         "",
         *_TREES,
-        *([f"Not complete yet: {', '.join(missing)}.", ""] if missing else []),
+        *_unfinished(data, _splits(linear), TREES),
+        *_questions(data),
     ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _questions(data: Rows) -> list[str]:
+    """The tables of all questions, and calibration errors."""
+    lines = []
     for question, (title, _) in QUESTIONS.items():
         part = with_question(data, question)
         if part:
             lines += [f"## {title}", "", *_question(part, question)]
-    lines += ["## Calibration errors, random splits", "", *_calibration(data)]
-    return "\n".join(lines).rstrip() + "\n"
+    return [*lines, "## Calibration errors, random splits", "", *_calibration(data)]
+
+
+def _splits(data: Rows) -> dict[str, int]:
+    """The number of splits of every data set."""
+    return {
+        name: len({(row["question"], row["split"]) for row in rows}) for name, rows in data.items()
+    }
+
+
+def _unfinished(data: Rows, splits: dict[str, int], every: Collection[str] | None) -> list[str]:
+    """Which models were not run on all splits of a data set; `every` is None for linear models."""
+    found = []
+    for name, count in splits.items():
+        rows = data.get(name, [])
+        done = Counter(row["model"] for row in rows)
+        expected = names(is_classification(rows)) if every is None else every
+        short = [f"*{model}* {done[model]}" for model in expected if done[model] < count]
+        if short:
+            found.append(f"{name} ({', '.join(short)} of {count} splits)" if rows else name)
+    return [f"Not complete yet: {'; '.join(found)}.", ""] if found else []
 
 
 def _summary(data: Rows) -> list[str]:
@@ -113,11 +130,64 @@ def _boosting_sentence(data: Rows) -> list[str]:
     ]
 
 
-def _verdicts(data: Rows, question: str, model: str, key: str) -> list[int]:
-    """Of every data set: −1 if the model is better than the best baseline, 1 if it is worse."""
+def _risks_sentence(data: Rows) -> list[str]:
+    """On how many data sets another risk is better and worse than the ball that it changes."""
+    part = with_question(data, "rare")
+    counts = {
+        model: _verdicts(part, "rare", model, "worst_error", ball) for model, ball in RISKS.items()
+    }
+    says = [
+        f"*{model}* is lower than that of *{RISKS[model]}* on {found.count(-1)} and higher on "
+        f"{found.count(1)} of {len(found)} data sets"
+        for model, found in counts.items()
+        if found
+    ]
+    if not says:
+        return []
+    return [
+        f"- **Other risks, where a known group is rare**: the error of the worst domain of "
+        f"{'; that of '.join(says)}."
+    ]
+
+
+def _risks(data: Rows) -> list[str]:
+    """Other risks beside the ball that each changes, for every question."""
+    parts = {question: with_question(data, question) for question in QUESTIONS}
+    lines = []
+    for model, ball in RISKS.items():
+        for kind in ("error", "loss"):
+            line = [model, ball, kind]
+            for question, part in parts.items():
+                key = measure_of(question).replace("error", kind)
+                found = _verdicts(part, question, model, key, ball)
+                line.append(_counted(found))
+            lines.append(line)
+    return [
+        "Each changes one thing about a ball. The number of data sets on which it is better / not",
+        "told apart / worse than that ball, by the error or loss of the worst domain, and for",
+        "unseen domains by their own:",
+        "",
+        *_table(
+            ["model", "ball", "measure", "rare group", "future", "unseen domain", "random splits"],
+            lines,
+        ),
+    ]
+
+
+def _counted(verdicts: list[int]) -> str:
+    return " / ".join(str(verdicts.count(verdict)) for verdict in (-1, 0, 1))
+
+
+def _verdicts(
+    data: Rows, question: str, model: str, key: str, beside: str | None = None
+) -> list[int]:
+    """Of every data set: −1 if the model is better than another, 1 if it is worse.
+
+    The other is the best baseline unless it is named.
+    """
     found = []
     for rows in data.values():
-        base = best_baseline(rows, question, key)
+        base = beside or best_baseline(rows, question, key)
         compared = difference(rows, question, model, base, key) if base else None
         if compared is not None:
             found.append(compared.verdict)
@@ -153,8 +223,7 @@ def _counts(data: Rows, question: str) -> list[str]:
     for model in models(data):
         line = [model]
         for key in MEASURES:
-            verdicts = _verdicts(data, question, model, key)
-            line.append(" / ".join(str(verdicts.count(verdict)) for verdict in (-1, 0, 1)))
+            line.append(_counted(_verdicts(data, question, model, key)))
         seconds = [
             np.median(list(found.values()))
             for rows in data.values()
@@ -166,7 +235,7 @@ def _counts(data: Rows, question: str) -> list[str]:
 
 def _differences(data: Rows, question: str, key: str) -> list[str]:
     """The difference of every model on every data set to the best baseline."""
-    names, lines = models(data), []
+    columns, lines = models(data), []
     for name, rows in data.items():
         base = best_baseline(rows, question, key)
         if base is None:
@@ -176,11 +245,11 @@ def _differences(data: Rows, question: str, key: str) -> list[str]:
         shown = f"{100.0 * value:.1f}%" if percent else f"{value:.4g}"
         digits = 1 if percent or not is_classification(rows) else 3
         line = [name, f"{base} {shown}"]
-        for model in names:
+        for model in columns:
             found = None if model == base else difference(rows, question, model, base, key)
             line.append("0" if model == base else "" if found is None else found.text(digits))
         lines.append(line)
-    return _table(["data", "best baseline", *names], lines)
+    return _table(["data", "best baseline", *columns], lines)
 
 
 def _resampled(data: Rows, question: str) -> list[str]:
@@ -205,12 +274,12 @@ def _side(row: dict[str, Any], base: str) -> int:
 
 def _calibration(data: Rows) -> list[str]:
     """Mean calibration errors of random splits."""
-    names, lines = models(data), []
+    columns, lines = models(data), []
     for name, rows in data.items():
         if is_classification(rows):
-            means = [mean_of(rows, "random", model, "calibration") for model in names]
+            means = [mean_of(rows, "random", model, "calibration") for model in columns]
             lines.append([name, *("" if np.isnan(mean) else f"{mean:.3f}" for mean in means)])
-    return _table(["data", *names], lines)
+    return _table(["data", *columns], lines)
 
 
 def _table(header: Iterable[str], lines: Iterable[Iterable[str]]) -> list[str]:
@@ -243,6 +312,11 @@ _INTRODUCTION = [
     "  [Boosted trees with a ball](scoreboard-trees.md) have a page of their own.",
     "- *rows* are balls over rows; *regret* subtracts the losses of the reference; *groups* are",
     "  balls over the domains of the training rows, *all* with a radius that holds all mixes.",
+    "- Other risks were set beforehand, like all models: *soft* is a soft χ² ball whose τ is the",
+    "  mean training loss of the best constant model; *Extremile* is `Extremile(2)`, whose weights",
+    "  have the χ² divergence 1/3; *trim* ignores 5% of the rows in the ball *rows, χ² 0.3*; *l1*",
+    "  replaces the l2 penalty of *groups 1* by an l1 penalty, as large as the standard error of",
+    "  a coefficient's slope at the constant model.",
     "- The domain of a row is the state, hospital, year, group or area that comes with the data.",
     "  Where the question is the future, it is one of 24 equal blocks of rows in order of time.",
     "- At most 30,000 rows of each data set, 100,000 for random splits of covtype; linear models",

@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import DOCS, RESULTS, describe
 from benchmarks.scoreboard.figure import draw
-from benchmarks.scoreboard.models import BASELINES, Fit, fit_all, fit_trees
+from benchmarks.scoreboard.models import BASELINES, TREES, Fit, fit_all, fit_trees, names
 from benchmarks.scoreboard.page import page, trees_page
 from benchmarks.scoreboard.tasks import DATA, Task, tasks
 from drolearn._storage import replacing
@@ -42,18 +43,25 @@ def stored(name: str, trees: bool = False) -> list[dict[str, Any]]:
     return json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
 
 
-def run_task(task: Task, trees: bool) -> list[dict[str, Any]]:
-    """Fit all models to one task; return one row for each."""
+def run_task(task: Task, trees: bool, done: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Fit the models to one task that were not; return one row for each."""
     data, train, test = task.rows()
-    with threadpool_limits(1):
-        fits = (fit_trees if trees else fit_all)(data, train, test)
-    domains = data.domains[test]
-    # Random splits have intervals over splits; where there is one split, its rows are resampled.
+    every = TREES if trees else names(data.classification)
+    missing = [name for name in every if name not in done]
+    if not missing:
+        return []
+    # Random splits have intervals over splits; where there is one split, its rows are resampled,
+    # which needs the losses of the baselines again.
     resampled = task.question in ("unseen", "time")
+    wanted = [name for name in every if name in missing or (resampled and name in BASELINES)]
+    with threadpool_limits(1):
+        fits = (fit_trees if trees else fit_all)(data, train, test, wanted)
+    domains = data.domains[test]
     intervals = _intervals(task, fits) if resampled else {}
     of_rows = np.mean if data.classification else _root_mean
     rows = []
-    for name, fit in fits.items():
+    for name in missing:
+        fit = fits[name]
         parts = [(fit.losses[domains == d], fit.errors[domains == d]) for d in np.unique(domains)]
         tail = np.argsort(fit.losses)[-max(1, round(_WORST * test.size)) :]
         rows.append(
@@ -118,13 +126,19 @@ def measure(only: list[str], minutes: float, trees: bool) -> None:
     for name in only or DATA:
         rows, file = stored(name, trees), _file(name, trees)
         file.parent.mkdir(exist_ok=True)
-        done = {(row["question"], row["split"]) for row in rows}
-        missing = (task for task in tasks(name) if (task.question, task.split) not in done)
-        jobs = (delayed(_run)(task, trees, deadline) for task in missing)
+        done: dict[tuple[str, str], set[str]] = {}
+        for row in rows:
+            done.setdefault((row["question"], row["split"]), set()).add(row["model"])
+        jobs = (
+            delayed(_run)(task, trees, done.get((task.question, task.split), set()), deadline)
+            for task in tasks(name)
+        )
         done_jobs: Any = Parallel(return_as="generator")(jobs)
         for task, new in done_jobs:
             if new is None:
                 return
+            if not new:
+                continue  # all models were fitted before
             rows += [{key: _short(value) for key, value in row.items()} for row in new]
             lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
             machine = json.dumps(describe())
@@ -135,9 +149,11 @@ def measure(only: list[str], minutes: float, trees: bool) -> None:
             print(f"{name:26s} {task.question:8s} {task.split:20s} {seconds:6.1f} s", flush=True)
 
 
-def _run(task: Task, trees: bool, deadline: float) -> tuple[Task, list[dict[str, Any]] | None]:
+def _run(
+    task: Task, trees: bool, done: Collection[str], deadline: float
+) -> tuple[Task, list[dict[str, Any]] | None]:
     """Run one task, unless no time is left."""
-    return task, run_task(task, trees) if time.monotonic() < deadline else None
+    return task, run_task(task, trees, done) if time.monotonic() < deadline else None
 
 
 def _short(value: Any) -> Any:
@@ -152,12 +168,9 @@ def pages() -> dict[Path, str]:
     data, of_trees = (
         {name: rows for name in DATA if (rows := stored(name, trees))} for trees in (False, True)
     )
-    splits = {
-        name: len({(row["question"], row["split"]) for row in rows}) for name, rows in data.items()
-    }
     return {
         DOCS / "scoreboard.md": page(data),
-        DOCS / "scoreboard-trees.md": trees_page(of_trees, splits),
+        DOCS / "scoreboard-trees.md": trees_page(of_trees, data),
     }
 
 
