@@ -130,6 +130,28 @@ def test_cressie_read_powers(k, rho):
     assert k == 30.0 or value == pytest.approx(found, rel=1e-9)
 
 
+@pytest.mark.parametrize("k", [9.0, 20.0, 45.0, 100.0])
+def test_large_powers_of_few_losses(k):
+    """The threshold lies at a loss whose weight no multiplier in float64 can tell from zero."""
+    rng = np.random.default_rng(7)
+    divergence = CressieRead(k)
+    for _ in range(150):
+        n = int(rng.choice([2, 3, 5, 17, 60]))
+        z = rng.standard_normal(n) if rng.random() < 0.5 else rng.integers(0, 3, n).astype(float)
+        b = rng.random(n) + 0.01
+        b /= b.sum()
+        rho = float(10.0 ** rng.uniform(-4.0, 3.0))
+        wc = worst_case(z, rho, divergence, b)
+        assert wc.gap <= 1e-9 * np.ptp(z)
+        assert divergence.between(wc.weights, b) <= rho * (1.0 + 1e-9)
+        assert float(wc.weights @ z) == pytest.approx(wc.value, abs=1e-10)
+        if 0.0 < wc.alpha < math.inf:  # its bound, from the multipliers: λ + αρ + α Σ b φ*
+            t = np.maximum(1.0 + (k - 1.0) * (z - wc.lam) / wc.alpha, 0.0)
+            conjugate = (t ** (k / (k - 1.0)) - 1.0) / k
+            bound = wc.lam + wc.alpha * (rho + float(b @ conjugate))
+            assert bound == pytest.approx(wc.value, abs=1e-6)
+
+
 def test_custom_equals_built_in():
     z = np.random.default_rng(3).exponential(size=2000)
     for rho in (1e-6, 0.05, 2.0):

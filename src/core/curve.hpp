@@ -235,31 +235,41 @@ inline void mix(const Ball& ball, Search& search, bool infeasible, bool both) {
     const BalancedPoint& current = infeasible ? state.infeasible : state.feasible;
     double share = infeasible ? 1.0 : 0.0;
     state.dual = current.dual;
-    state.below = infinity;
+    state.below = state.above = {share, current.divergence};
     if (both) {
-        const double below = state.feasible.divergence, above = state.infeasible.divergence;
-        share = (ball.rho - below) / (above - below);
+        state.below = {0.0, state.feasible.divergence};
+        state.above = {1.0, state.infeasible.divergence};
+        share =
+            (ball.rho - state.below.divergence) / (state.above.divergence - state.below.divergence);
         state.dual = std::min(state.feasible.dual, state.infeasible.dual);
-        state.below = below;
     }
     state.beta = current.beta;
     state.x = current.x_low;
+    state.corrections = 0;
     set_mixture(state, share);
     state.mixed = true;
     search.phase = Phase::write;
 }
 
-// D is convex in the share of the infeasible point, so that of a mixture is below ρ. Interpolates
-// again, between this mixture and the infeasible point; false if D = ρ or there is no progress.
+// D is convex in the share of the infeasible point, so linear interpolation leads to D ≤ ρ. For
+// large powers, D is almost constant below the solution and steep above: every other step halves
+// the bracket. False if D = ρ, or if the bracket is as small as it can be.
 inline bool correct_share(const Ball& ball, Search& search) {
     CurveState& state = search.curve;
     const double divergence = search.sums.write.divergence;
-    const bool progress = state.below < divergence && divergence < ball.rho;
-    if (!state.mixed || !progress || close_enough(divergence, ball.rho)) return false;
-    const double above = state.infeasible.divergence;
-    state.below = divergence;
-    set_mixture(state,
-                state.share + (1.0 - state.share) * (ball.rho - divergence) / (above - divergence));
+    if (!state.mixed || close_enough(divergence, ball.rho)) return false;
+    if (!(state.below.share < state.share && state.share < state.above.share)) return false;
+    (divergence < ball.rho ? state.below : state.above) = {state.share, divergence};
+    const ShareEnd below = state.below, above = state.above;
+    const double width = above.share - below.share;
+    double next = below.share + 0.5 * width;
+    if (state.corrections++ % 2 == 0) {
+        const double part = (ball.rho - below.divergence) / (above.divergence - below.divergence);
+        next = below.share + part * width;
+    }
+    const bool closed = !(below.share < next && next < above.share);
+    if (closed && divergence < ball.rho) return false;
+    set_mixture(state, closed ? below.share : next);
     search.phase = Phase::write;
     return true;
 }
@@ -331,10 +341,10 @@ inline void advance_bisection(const Ball& ball, Search& search) {
 // Multiplying β and x by e^to_one, at fixed c, leads to E s = 1.
 struct Balanced {
     double to_one, divergence, slope;
-    bool sure;  // whether D − ρ has the sign of `divergence` − ρ
+    bool exact;  // for powers; for others, all of this is so to first order in log E s
+    bool sure;   // whether D − ρ has the sign of `divergence` − ρ
 };
 
-// For powers all of this is exact; for others, it is so to first order in log E s.
 inline Balanced balance(const Ball& ball, const CurveSums& sums, double x) {
     const double unit = ball.frame.unit, total = sums.total * unit, off = std::fabs(1.0 - total);
     const double a0 = sums.rise0 * unit, a1 = sums.rise1 * unit, a2 = sums.rise2 * unit;
@@ -344,6 +354,7 @@ inline Balanced balance(const Ball& ball, const CurveSums& sums, double x) {
     at.slope = x * (a1 - a2 * a0 / a1) * std::exp(at.to_one) / total;
     const double divergence = sums.divergence * unit;
     at.sure = visit(ball.divergence, [&](const auto& phi) {
+        at.exact = requires { phi.divided(divergence, total); };
         if constexpr (requires { phi.divided(divergence, total); }) {
             at.divergence = phi.divided(divergence, total);
             return true;
@@ -354,6 +365,28 @@ inline Balanced balance(const Ball& ball, const CurveSums& sums, double x) {
     });
     at.sure &= std::isfinite(at.divergence);
     return at;
+}
+
+// The smallest dual value at this c, and the factor of β and x that leads to it.
+struct PowerDual {
+    double value, factor;
+};
+
+// If D jumps from below to above ρ at this c, the dual value at E s = 1 is not the smallest one.
+inline PowerDual dual_at(const Ball& ball, const CurveEnd& here, const Balanced& at, double beta,
+                         double x) {
+    return visit(ball.divergence, [&](const auto& phi) -> PowerDual {
+        if constexpr (requires { phi.dual_factor(0.0, 0.0, 0.0); }) {
+            const double m = phi.dual_factor(here.divergence, here.total, ball.rho);
+            const double eta = -x / beta;
+            return {eta + m * (here.first - eta * here.total),
+                    std::pow(m, ball.divergence.parameter - 1.0)};
+        } else {
+            const double factor = std::exp(at.to_one);
+            const CurveEnd balanced{1.0, here.first / here.total, at.divergence};
+            return {lagrangian(ball, beta * factor, x * factor, balanced), factor};
+        }
+    });
 }
 
 // One step of Newton's method on log c, where x = β d ± β c.
@@ -376,14 +409,15 @@ inline void advance_power(const Ball& ball, Search& search) {
             return;
         }
     }
-    if (search.rounds > 100) {
+    if (search.rounds > 200) {
         start_bisection(ball, state);
         return;
     }
     const Balanced at = balance(ball, sums, x);
     if (!at.sure && !(off < 0.2 && 0.0 < at.divergence && at.divergence < infinity)) {
         // First solve E s = 1 at this c.
-        state.beta = std::min(beta * std::exp(std::clamp(at.to_one, -5.0, 5.0)), huge);
+        const double most = at.exact ? 300.0 : 5.0;
+        state.beta = std::min(beta * std::exp(std::clamp(at.to_one, -most, most)), huge);
         state.x = std::copysign(c * state.beta, x);
         return;
     }
@@ -391,7 +425,7 @@ inline void advance_power(const Ball& ball, Search& search) {
     if (stuck && off <= 1e-9 && std::fabs(at.divergence - rho) <= 1e-12 * rho) {
         // The losses have too few digits to reach E s = 1: divide by E s instead.
         state.mixture[0] = {1.0, beta, x};
-        state.below = infinity;  // one point only
+        state.below = state.above = {};  // one point only
         search.norm = here.total;
         state.dual = lagrangian(ball, beta, x, here);
         state.mixed = true;
@@ -402,18 +436,17 @@ inline void advance_power(const Ball& ball, Search& search) {
     if (at.sure) {
         const bool infeasible = !(at.divergence < rho);
         (infeasible ? state.bracket.low : state.bracket.high) = c;
-        const CurveEnd balanced{1.0, here.first / here.total, at.divergence};
-        const double dual = lagrangian(ball, beta * factor, x * factor, balanced);
-        (infeasible ? state.infeasible : state.feasible) = {beta,          x,    x,         0.0,
-                                                            at.divergence, dual, here.total};
+        const PowerDual dual = dual_at(ball, here, at, beta, x);
+        (infeasible ? state.infeasible : state.feasible) = {
+            beta, x, x, 0.0, at.divergence, dual.value, here.total};
         const double width = state.bracket.high - state.bracket.low;
         if (width < 0.0) {  // rounding can swap the ends
             state.bracket = {};
         } else if (0.0 < width && width <= 4.0 * epsilon * state.bracket.low) {
             // For large k, changing the last bit of c moves D from below to above ρ: mix both.
             mix(ball, search, infeasible, true);
-            state.beta = beta * factor;
-            state.x = x * factor;
+            state.beta = beta * dual.factor;
+            state.x = x * dual.factor;
             return;
         }
     }

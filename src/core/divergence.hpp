@@ -17,6 +17,7 @@
 // Those whose s is a power of x have
 //
 //     divided(D, total)      E φ(s/total) for D = E φ(s) and total = E s
+//     dual_factor(D, total, ρ)  the factor m for which E φ(m s) − ρ = origin (E m s − 1)
 //
 // `half`, `at` and `near_one` have no branches, so loops over them vectorise.
 #pragma once
@@ -244,9 +245,15 @@ struct CressieRead {
         return std::pow(s, k - 1.0) / (k - 1.0);
     }
     double divided(double divergence, double total) const {
-        // E sᵏ = 1 + k (total − 1 + (k − 1) D)
-        const double power = std::log1p(k * (total - 1.0 + (k - 1.0) * divergence));
+        // E sᵏ = 1 + k (total − 1 + (k − 1) D); where the sum cancels, it has no digits
+        const double excess = k * (total - 1.0 + (k - 1.0) * divergence);
+        if (k > 1.0 && !(excess > -0.99)) return std::nan("");
+        const double power = std::log1p(excess);
         return std::expm1(power - k * std::log(total)) / (k * (k - 1.0));
+    }
+    double dual_factor(double divergence, double total, double rho) const {
+        const double power = std::log1p(k * (total - 1.0 + (k - 1.0) * divergence));
+        return std::exp((std::log1p(k * (k - 1.0) * rho) - power) / k);
     }
     // log s where s > 0, else −∞
     PER_NUMBER double half(double x) const {

@@ -139,6 +139,11 @@ struct MixturePoint {
     double share, beta, x;
 };
 
+// The weight of the infeasible point in a mixture, and D of this mixture.
+struct ShareEnd {
+    double share, divergence;
+};
+
 struct CurveState {
     double beta, x;        // 1/α, and x of the largest loss
     Bracket bracket;       // of β; of c = |x|/β in `advance_power`
@@ -148,10 +153,11 @@ struct CurveState {
     CurveEnd low_end, high_end;
     BalancedPoint feasible, infeasible;  // the points nearest to D = ρ on both sides
     MixturePoint mixture[4];
-    bool mixed;    // whether the weights are those of the mixture
-    double share;  // the weight of the infeasible point in the mixture
-    double below;  // D of the mixture before, infinite if there is one point only
-    double dual;   // the dual value of the mixture
+    bool mixed;             // whether the weights are those of the mixture
+    double share;           // the weight of the infeasible point in the mixture
+    ShareEnd below, above;  // the mixtures nearest to D = ρ on both sides
+    int32_t corrections;    // of the share
+    double dual;            // the dual value of the mixture
 };
 
 // t = β (d − shift) + ν = origin + x_top + β d, see refine.hpp.
@@ -204,7 +210,7 @@ inline bool close_enough(double divergence, double rho) {
 // value · e^step if that lies in the bracket, else the geometric mean of the bracket.
 inline double next_value(const Search& search, const Bracket& bracket, double value, double step) {
     const double trial = value * std::exp(std::clamp(step, -5.0, 5.0));  // NaN stays NaN
-    const int64_t every = search.rounds < 16 ? 8 : 2;
+    const int64_t every = search.rounds < 16 ? 8 : search.rounds < 48 ? 2 : 1;
     const bool halve = bracket.closed() && search.rounds % every == every - 1;
     if (bracket.low < trial && trial < bracket.high && !halve) return trial;
     if (bracket.closed()) return std::sqrt(bracket.low) * std::sqrt(bracket.high);
