@@ -142,6 +142,9 @@ def in_blocks(X, y, weights, edges, *, groups=None, **settings):
             part = replace(part, groups=Groups.part_of(groups[i:j], b[i:j], totals))
         blocks.append(RowBlock(replace(part, m=whole.m), i))
     b = np.ones(y.size) if weights is None else weights
+    counts = None
+    if groups is not None and groups.ndim == 1:
+        counts = np.bincount(groups[b > 0.0], minlength=totals.size)
     facts = Facts(
         n=y.size, d=X.shape[1], sparse=sp.issparse(X), stored=X.size, mass=float(b.sum()),
         least=float(b[b > 0.0].min()), largest_y=float(abs(y).max()),
@@ -151,7 +154,7 @@ def in_blocks(X, y, weights, edges, *, groups=None, **settings):
     problem = BlockProblem(
         None, np.empty(0), blocks=LocalBlocks(blocks), facts=facts, l2=whole.l2,
         intercept=whole.intercept,
-        groups=None if totals is None else Groups(totals / totals.sum()), **same,
+        groups=None if totals is None else Groups(totals / totals.sum(), counts=counts), **same,
     )  # fmt: skip
     return whole, problem
 

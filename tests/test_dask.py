@@ -329,7 +329,7 @@ def test_estimators_that_hold_a_client_are_copied_and_pickled(client, data):
 @pytest.mark.parametrize("fetched", [2_000_000, 200], ids=["fetched", "in the blocks"])
 def test_multilevel_draws_on_a_cluster(client, data, monkeypatch, fetched):
     """The same bits for any number of workers; rows of many steps come in one round."""
-    monkeypatch.setattr("drolearn._solvers.block_draws._FETCHED", fetched)
+    monkeypatch.setattr("drolearn._solvers.block_steps._FETCHED", fetched)
     X, y, _ = data
     settings = {"rho": 0.1, "l2": 0.01, "max_iter": 20 if fetched > 200 else 2, "tol": None}
     exact = drolearn.RobustRegressor(rho=0.1, l2=0.01).fit(X, y)
@@ -345,8 +345,25 @@ def test_multilevel_draws_on_a_cluster(client, data, monkeypatch, fetched):
     if fetched > 200:
         assert reg.n_rounds_ < 60  # of some 200 steps
         assert reg.objective_ < 1.02 * exact.objective_
-    with pytest.raises(ValueError, match="'groups' parameter needs an exact solver"):
-        reg.fit(dX, dy, groups=dy)
+
+
+@pytest.mark.parametrize("in_groups", [False, True])
+@pytest.mark.parametrize("solver", ["gssg-anchor", "fsg", drolearn.GSSG(r="auto"), "sgd"])
+def test_other_stochastic_solvers_on_a_cluster(client, data, solver, in_groups):
+    """Anchors, all rows in every step, tuned levels, and draws from each group."""
+    X, y, weights = data
+    names = names_of_groups(X, "names")[0] if in_groups else None
+    settings = {"rho": 0.1, "l2": 0.01, "max_iter": 60}
+    exact = drolearn.RobustRegressor(rho=0.1, l2=0.01).fit(X, y, weights, names)
+    parts = [da.from_array(part, chunks=400) for part in (y, weights)]
+    of = None if names is None else da.from_array(names, chunks=400)
+    reg = RobustRegressor(solver=solver, tol=None, random_state=0, client=client, **settings)
+    reg.fit(da.from_array(X, chunks=(400, 4)), *parts, groups=of)
+    close = {"gssg-anchor": 1e-6, "fsg": 2e-2}.get(str(solver), 3e-2)
+    assert reg.objective_ < (1.0 + close) * exact.objective_
+    if in_groups:
+        assert reg.groups_.tolist() == exact.groups_.tolist()
+        np.testing.assert_allclose(reg.group_weights_, exact.group_weights_, atol=0.05)
 
 
 def test_parquet_folders_and_columns_by_name(client, data, tmp_path):
@@ -431,8 +448,7 @@ WRONG = {
     "negative weight": ("w", 3, -1.0, {}, "at least 0. Got -1.0 in partition 0"),
     "no weight": ("w", slice(None), 0.0, {}, "positive sum"),
     "large y": ("y", 0, 1e200, {}, "at most 1e.140"),
-    "an anchor": ("", 0, 0, {"solver": "gssg-anchor"}, "must be 'auto', 'exact'"),
-    "all rows in every step": ("", 0, 0, {"solver": "fsg"}, "must be 'auto', 'exact'"),
+    "a checkpoint": ("", 0, 0, {"solver": drolearn.GSSG(checkpoint="x")}, "have no checkpoint"),
     "corners": ("", 0, 0, {"divergence": drolearn.CVaR(0.1)}, "must be strictly convex"),
     "a reference": ("", 0, 0, {"reference": "auto"}, "'reference' parameter must be None"),
     "l1": ("", 0, 0, {"l1": 0.1}, "'l1'.*must be 0.0 on a cluster"),

@@ -17,6 +17,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kernels.hpp"
 
@@ -63,6 +64,20 @@ inline Grouping as_grouping(const Integers& of, const Vector& shares) {
     require(std::all_of(shares.data(), shares.data() + shares.size(), is_share),
             "shares must be finite and at least 0.");
     return {of.data(), shares.data(), shares.size()};
+}
+
+// Signed blocks of n rows: start, stop, coefficient and radius.
+inline std::vector<Block> as_blocks(const Matrix& blocks, size_t n) {
+    require(blocks.shape(1) == 4, "blocks must have 4 columns.");
+    std::vector<Block> list;
+    for (size_t k = 0; k < blocks.shape(0); ++k) {
+        const double* row = blocks.data() + 4 * k;
+        require(0.0 <= row[0] && row[0] < row[1] && row[1] <= static_cast<double>(n),
+                "blocks must lie within the rows.");
+        require(row[3] >= 0.0, "radii must be at least 0.");
+        list.push_back({static_cast<size_t>(row[0]), static_cast<size_t>(row[1]), row[2], row[3]});
+    }
+    return list;
 }
 
 // -- errors and signals ------------------------------------------------------------------------

@@ -49,6 +49,57 @@ nb::tuple draw_level(const nb::capsule& generator, const PyPlan& plan, size_t le
 
 // -- descent -------------------------------------------------------------------------------------
 
+using PyModel = std::pair<OutMatrix, OutMatrix>;             // theta, average
+using PyAnchor = std::optional<std::pair<Matrix, Matrix>>;   // theta, drift
+using PySteps = std::tuple<Vector, double, double, double>;  // gammas, clip, omega, limit
+using PyDraw = std::tuple<Integers, Matrix, int64_t>;        // rows, blocks, size of the base
+
+Model as_model(const PyModel& model, size_t d) {
+    const auto& [theta, average] = model;
+    require(theta.shape(0) > 0 && theta.shape(1) == d + 1,
+            "theta must have one row of d + 1 numbers for each score.");
+    require_length(average, theta.size(), "average");
+    return {theta.data(), average.data(), theta.shape(0)};
+}
+
+Anchor as_anchor(const PyAnchor& anchor, size_t size) {
+    if (!anchor) return {};
+    require_length(anchor->first, size, "anchor");
+    require_length(anchor->second, size, "drift");
+    return {anchor->first.data(), anchor->second.data()};
+}
+
+Steps as_steps(const PySteps& steps) {
+    const auto& [gammas, clip, omega, limit] = steps;
+    return {gammas.data(), gammas.size(), clip, omega, limit};
+}
+
+// One step along the gradients of a base block and of a correction, with their numbers of rows.
+int step_along(std::pair<Matrix, std::optional<Matrix>> gradients, std::pair<size_t, size_t> rows,
+               const std::optional<Matrix>& drift, std::tuple<Vector, Vector, double> columns,
+               const PyModel& model, const PySteps& steps, Tally& tally) {
+    const auto& [mean, scale, l2] = columns;
+    const auto& [base, correction] = gradients;
+    const size_t d = mean.size(), size = model.first.size();
+    const Model core = as_model(model, d);
+    require_length(scale, d + 1, "scale");
+    require_length(base, size, "the gradient of the base block");
+    if (correction) require_length(*correction, size, "the gradient of the correction");
+    require((rows.second > 0) == correction.has_value(), "a correction must have rows.");
+    if (drift) require_length(*drift, size, "drift");
+    require_length(std::get<0>(steps), 1, "gammas");
+    require(l2 >= 0.0, "l2 must be at least 0.");
+    const GivenStep given{base.data(),
+                          correction ? correction->data() : nullptr,
+                          rows.first,
+                          rows.second,
+                          d,
+                          {mean.data(), scale.data()},
+                          drift ? drift->data() : nullptr,
+                          l2};
+    return checked(kernels().step_along(given, core, as_steps(steps), tally));
+}
+
 struct PyDescent {
     // Python keeps the referenced objects alive (nb::keep_alive).
     const PyLoss& loss;
@@ -78,40 +129,56 @@ struct PyDescent {
         if (rows.is_sparse()) check_sparse_scales();
     }
 
-    // anchor: (theta, drift) or None; steps: (gammas, clip, omega, limit).
-    int run(const nb::capsule& generator, std::pair<OutMatrix, OutMatrix> model,
-            std::optional<std::pair<Matrix, Matrix>> anchor,
-            std::tuple<Vector, double, double, double> steps, Tally& tally) const {
-        const auto& [theta, average] = model;
-        const size_t m = theta.shape(0);
-        require(m > 0 && theta.shape(1) == rows.d + 1,
-                "theta must have one row of d + 1 numbers for each score.");
-        require_length(average, theta.size(), "average");
-        loss.check_labels(y, m);
-        if (anchor) {
-            require_length(anchor->first, theta.size(), "anchor");
-            require_length(anchor->second, theta.size(), "drift");
-        }
-        const auto& [gammas, clip, omega, limit] = steps;
+    int run(const nb::capsule& generator, const PyModel& model, const PyAnchor& anchor,
+            const PySteps& steps, Tally& tally) const {
         const BitGenerator& rng = generator_of(generator);
+        return descend(model, anchor, [&](const Task& task, const Model& core, Workers& workers) {
+            return kernels().descend(task, rng, core, as_steps(steps), tally, workers);
+        });
+    }
+
+    // draws: rows, blocks and the size of the base block of each step.
+    int follow(const std::vector<PyDraw>& draws, const PyModel& model, const PyAnchor& anchor,
+               const PySteps& steps, Tally& tally) const {
+        require(draws.size() == std::get<0>(steps).size(), "draws must have one for each step.");
+        std::vector<DrawResult> list;
+        for (const auto& [indices, blocks, base] : draws) {
+            const auto count = static_cast<int64_t>(indices.size());
+            require(0 < base && base <= count, "base blocks must have rows of the draw.");
+            list.push_back({{indices.data(), indices.data() + count},
+                            as_blocks(blocks, indices.size()),
+                            base});
+            for (const int64_t row : list.back().rows) {
+                require(0 <= row && row < plan.core.n, "draws must have row numbers.");
+            }
+        }
+        return descend(model, anchor, [&](const Task& task, const Model& core, Workers& workers) {
+            return kernels().follow_draws(task, list, core, as_steps(steps), tally, workers);
+        });
+    }
+
+  private:
+    // Calls f with the task, the model and the workers, without the interpreter lock.
+    template <class F>
+    int descend(const PyModel& model, const PyAnchor& anchor, F f) const {
+        const Model core = as_model(model, rows.d);
+        loss.check_labels(y, core.m);
+        const Anchor from = as_anchor(anchor, model.first.size());
         const Task task{
             {loss.core, divergence.core, l2},
             plan.core,
             rows.core,
             {y.data(), base ? base->data() : nullptr, reference ? reference->data() : nullptr},
             {mean.data(), scale.data()},
-            {anchor ? anchor->first.data() : nullptr, anchor ? anchor->second.data() : nullptr}};
-        const Steps core_steps{gammas.data(), gammas.size(), clip, omega, limit};
-        const Model core_model{theta.data(), average.data(), m};
+            from};
         const Status status = [&] {
             const nb::gil_scoped_release release;
             Workers workers(1, check_signals);
-            return kernels().descend(task, rng, core_model, core_steps, tally, workers);
+            return f(task, core, workers);
         }();
         return checked(status);
     }
 
-  private:
     void check_sparse_scales() const {
         std::vector<double> different;
         for (size_t j = 0; j < rows.d; ++j) {
@@ -153,7 +220,14 @@ void bind_descent(nb::module_& module) {
              nb::keep_alive<1, 5>())
         .def("run", &PyDescent::run, "generator"_a, "model"_a.noconvert(),
              "anchor"_a.noconvert().none(), "steps"_a.noconvert(), "tally"_a,
-             "Make steps; return a status.");
+             "Make steps; return a status.")
+        .def("follow", &PyDescent::follow, "draws"_a.noconvert(), "model"_a.noconvert(),
+             "anchor"_a.noconvert().none(), "steps"_a.noconvert(), "tally"_a,
+             "Make steps with given draws; return a status.");
+    module.def("step_along", &step_along, "gradients"_a.noconvert(), "rows"_a,
+               "drift"_a.noconvert().none(), "columns"_a.noconvert(), "model"_a.noconvert(),
+               "steps"_a.noconvert(), "tally"_a,
+               "Make one step along given gradients; return a status.");
 }
 
 }  // namespace drolearn::bindings

@@ -118,16 +118,7 @@ int signed_weights(const PyDivergence& divergence, const Vector& z,
         grouping = as_grouping(of, shares);
     }
     require_length(out, losses.n, "out");
-    require(blocks.shape(1) == 4, "blocks must have 4 columns.");
-    std::vector<Block> list;
-    for (size_t k = 0; k < blocks.shape(0); ++k) {
-        const double* row = blocks.data() + 4 * k;
-        const auto n = static_cast<double>(losses.n);
-        require(0.0 <= row[0] && row[0] < row[1] && row[1] <= n,
-                "blocks must lie within the rows.");
-        require(row[3] >= 0.0, "radii must be at least 0.");
-        list.push_back({static_cast<size_t>(row[0]), static_cast<size_t>(row[1]), row[2], row[3]});
-    }
+    const std::vector<Block> list = as_blocks(blocks, losses.n);
     return checked(without_lock(losses.n, [&] {
         Workers workers(1, check_signals);
         return kernels().signed_weights(divergence.core, losses, grouping, list, out.data(),

@@ -139,6 +139,18 @@ const Kernels table = {
                 },
                 task.rows);
         },
+    .follow_draws =
+        [](const Task& task, const std::vector<DrawResult>& draws, const Model& model,
+           const Steps& steps, Tally& tally, Workers& workers) {
+            return std::visit(
+                [&](const auto& rows) {
+                    Descent descent(task.objective, task.plan, rows, task.labels, task.columns,
+                                    task.anchor, workers);
+                    return descent.follow(draws, model, steps, tally);
+                },
+                task.rows);
+        },
+    .step_along = step_along,
     .elementary =
         [](Elementary which, const double* x, double* out, size_t n) {
             for (size_t i = 0; i < n; ++i) {

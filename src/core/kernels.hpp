@@ -28,13 +28,6 @@ struct Task {
     Anchor anchor;
 };
 
-// A draw: rows, blocks, and the number of rows in the base block.
-struct DrawResult {
-    std::vector<int64_t> rows;
-    std::vector<Block> blocks;
-    int64_t base = 0;
-};
-
 // A search whose sweeps are run by the caller.
 struct OpenSearch {
     Frame frame;
@@ -84,6 +77,9 @@ struct Kernels {
                              const std::vector<Block>&, double* out, Workers&);
     Status (*descend)(const Task&, const BitGenerator&, const Model&, const Steps&, Tally&,
                       Workers&);
+    Status (*follow_draws)(const Task&, const std::vector<DrawResult>&, const Model&, const Steps&,
+                           Tally&, Workers&);
+    Status (*step_along)(const GivenStep&, const Model&, const Steps&, Tally&);
 
     // elementary.hpp
     void (*elementary)(Elementary, const double* x, double* out, size_t n);

@@ -3,6 +3,7 @@
 The compiled core of drolearn: worst cases, losses, passes over rows, descent.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, overload
 
 import numpy
@@ -513,3 +514,87 @@ class Descent:
         tally: Tally,
     ) -> int:
         """Make steps; return a status."""
+
+    def follow(
+        self,
+        draws: Sequence[
+            tuple[
+                Annotated[
+                    NDArray[numpy.int64],
+                    dict(shape=(None,), order="C", device="cpu", writable=False),
+                ],
+                Annotated[
+                    NDArray[numpy.float64],
+                    dict(shape=(None, None), order="C", device="cpu", writable=False),
+                ],
+                int,
+            ]
+        ],
+        model: tuple[
+            Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+            Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        ],
+        anchor: tuple[
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+        ]
+        | None,
+        steps: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            float,
+            float,
+            float,
+        ],
+        tally: Tally,
+    ) -> int:
+        """Make steps with given draws; return a status."""
+
+def step_along(
+    gradients: tuple[
+        Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ],
+        Annotated[
+            NDArray[numpy.float64],
+            dict(shape=(None, None), order="C", device="cpu", writable=False),
+        ]
+        | None,
+    ],
+    rows: tuple[int, int],
+    drift: Annotated[
+        NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu", writable=False)
+    ]
+    | None,
+    columns: tuple[
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        float,
+    ],
+    model: tuple[
+        Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+        Annotated[NDArray[numpy.float64], dict(shape=(None, None), order="C", device="cpu")],
+    ],
+    steps: tuple[
+        Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        float,
+        float,
+        float,
+    ],
+    tally: Tally,
+) -> int:
+    """Make one step along given gradients; return a status."""

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Groups:
-    """Groups of rows, disjoint (`of` and `inside`) or overlapping (`matrix`).
+    """Groups of rows, disjoint (`of` and `inside`, or `counts`) or overlapping (`matrix`).
 
     Parameters
     ----------
@@ -37,12 +37,15 @@ class Groups:
         The weight of each row within its group; the sum over each group is one.
     matrix : sparse matrix of shape (number of groups, n) or None
         The weight of each row within each group; every row of the matrix sums to one.
+    counts : array of shape (number of groups,) or None
+        The number of rows with weight of each group, if the rows are elsewhere.
     """
 
     shares: Array
     of: NDArray[np.int64] | None = None
     inside: Array | None = None
     matrix: Any = None
+    counts: NDArray[np.int64] | None = None
 
     @staticmethod
     def make(membership: NDArray[Any], weights: Array | None) -> Groups:
@@ -110,6 +113,18 @@ class Groups:
         order = order[used[order]]
         counts = np.bincount(self.of[order], minlength=self.shares.size)
         return np.split(order, np.cumsum(counts)[:-1])
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no row is in two groups."""
+        return self.of is not None or self.counts is not None
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of rows with weight of each disjoint group; 0 for one without a share."""
+        if self.counts is not None:
+            return self.counts
+        return np.array([rows.size for rows in self.members])
 
     def part(self, rows: NDArray[np.int64]) -> Groups:
         """The disjoint groups of some rows, with the shares that the groups have of all rows."""

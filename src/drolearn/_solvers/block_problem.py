@@ -18,6 +18,7 @@ from drolearn._blocks import Blocks
 from drolearn._inner.block_search import Sample, Search
 from drolearn._inner.smoothing import smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
+from drolearn._solvers.block_layout import Layout, LayoutPass
 from drolearn._solvers.block_rows import (
     At,
     BaselinePass,
@@ -181,6 +182,14 @@ class BlockProblem(Problem):
             scaling=self.scaling,
             measured=self.columns,
         )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The rows of the blocks that draws choose from."""
+        firsts, sizes = self.blocks.run(LayoutPass())
+        if self.groups is not None:  # groups whose share is too small to count are not drawn
+            sizes = np.where(self.groups.shares[:, None] > 0.0, sizes, 0)
+        return Layout(firsts, sizes)
 
     def moments(self, rows: Any, mean: Array | None) -> Moments:
         """Moments of every `rows`-th row."""

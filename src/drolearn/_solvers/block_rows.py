@@ -56,7 +56,7 @@ class RowBlock:
         self.of: Any = None  # what the weights p were computed from
         self.scores = self.z = self.slopes = self.p = np.empty(0)
         self.measured: Columns | None = None
-        self.drawn: Any = None  # the rows of the last draw, see `block_draws`
+        self.drawn: Any = None  # the rows of the last draw, see `block_steps`
 
     @property
     def b(self) -> Array | None:

@@ -13,15 +13,16 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drolearn import _core
-from drolearn._solvers.block_draws import run_block_steps
 from drolearn._solvers.block_problem import BlockProblem
-from drolearn._solvers.draws import Draw, Method
+from drolearn._solvers.block_steps import gradient_of_draw, run_block_steps, squares_of_level
+from drolearn._solvers.draws import Method
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.multilevel import Multilevel
 from drolearn._solvers.problem import Problem
@@ -337,11 +338,7 @@ def run_steps(
     """
     if isinstance(problem, BlockProblem):
         return run_block_steps(problem, method, state, rng, steps)
-    mean, scale, _ = problem.columns
-    loop = _core.Descent(
-        (problem.loss.core, problem.divergence.core), problem.l2, method.plan, problem.rows,
-        (problem.y, problem.weights, problem.reference), (mean, scale),
-    )  # fmt: skip
+    loop = problem.descent(method.plan)
     anchor = (state.anchor, state.drift) if state.anchor.shape[0] else None
     gammas, clip, omega, limit = steps
     numbers = (np.ascontiguousarray(gammas), float(clip), float(omega), float(limit))
@@ -355,7 +352,8 @@ class _Evaluator:
 
     def __init__(self, problem: Problem, average: bool, rows: int) -> None:
         self.problem, self.average, self.slack = problem, average, 0.0
-        if problem.n > 2 * rows:
+        # Blocks with groups have no subsample here: all rows are evaluated, in two rounds.
+        if problem.n > 2 * rows and (problem.local or problem.groups is None):
             part = _part(problem, rows)
             if part.weights is None or part.weights.any():
                 # Later iterates are better on all rows, unless the subsample clearly disagrees.
@@ -470,16 +468,14 @@ def _tuned(
     if method.probabilities is not None or not tune:
         return method
     if not state.probabilities and state.tally.step >= 200.0:
-
-        def gradient(draw: Draw) -> Array:
-            part = problem.subset(draw.indices)
-            if part.weights is not None and not part.weights.any():
-                return np.zeros(problem.size)
-            z, slopes = part.losses_at(part.scores(state.theta))
-            weights = draw.weights(z, problem.divergence, part.weights)
-            return part.scaled_gradient(part.data_gradient(slopes, weights))
-
-        tuned = method.tuned(gradient, rng, budget=min(10 * problem.n, 200_000))
+        budget = min(10 * problem.n, 200_000)
+        if isinstance(problem, BlockProblem):
+            squares = partial(squares_of_level, problem, method, rng, state.theta)
+            tuned = method._tuned_by(squares, budget)
+        else:
+            tuned = method.tuned(
+                lambda draw: gradient_of_draw(problem, draw, state.theta), rng, budget
+            )
         state.generator = rng.bit_generator.state
         state.probabilities = tuned.probabilities or ()
     if state.probabilities:

@@ -147,7 +147,7 @@ class Method:
             self._check_groups()
 
     def _check_groups(self) -> None:
-        if self.groups.of is None:
+        if not self.groups.disjoint:
             raise ValueError(
                 "The 'groups' parameter of a method of drawing rows must hold one name for each "
                 "row: overlapping groups need an exact solver."
@@ -221,9 +221,11 @@ class Method:
 
     def _rows(self) -> NDArray[np.int64]:
         """Number of rows to draw from: of each group, or of all rows."""
-        if self.groups is None:
-            return np.array([int(self.n)])
-        return np.array([rows.size for rows in self._members])
+        return np.array([int(self.n)]) if self.groups is None else self.groups.sizes
+
+    def _base_rows(self, step: float) -> NDArray[np.int64]:
+        """The number of rows of each group in the base block of a step; one without groups."""
+        return self._rows()
 
     def _size(self) -> int:
         return int(self.n)
@@ -305,6 +307,12 @@ class Fixed(Method):
         super().__post_init__()
         as_count("batch_size", self.batch_size)
 
+    def _base_rows(self, step: float) -> NDArray[np.int64]:
+        """The number of rows of each group in a batch; one without groups."""
+        if self.groups is not None:
+            return self._levels()[0][0]
+        return np.array([self._size()])
+
     def _size(self) -> int:
         if self.groups is not None:
             return int(self._levels()[0].sum())
@@ -356,6 +364,12 @@ class Growing(Fixed):
             raise ValueError(
                 f"The 'rate' parameter must be a number above 1. Got {self.rate!r} instead."
             )
+
+    def _base_rows(self, step: float) -> NDArray[np.int64]:
+        """The number of rows in the batch of a step."""
+        with np.errstate(over="ignore"):
+            grown = self._size() * float(np.power(self.rate, step))
+        return np.array([int(min(grown, float(self.n)))])
 
     def _check_groups(self) -> None:
         raise ValueError(

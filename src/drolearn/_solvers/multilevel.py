@@ -146,6 +146,10 @@ class Multilevel(Method):
         powers = r ** np.arange(self.sizes.size - 1, dtype=np.float64)
         return self.fire * powers / powers.sum() if powers.size else powers
 
+    def _base_rows(self, step: float) -> NDArray[np.int64]:
+        """The number of rows of each group in the base block; one without groups."""
+        return self.group_sizes[0]
+
     @property
     def cost(self) -> float:
         """Expected number of rows of a draw."""
@@ -214,6 +218,20 @@ class Multilevel(Method):
         >>> len(tuned.probabilities)
         3
         """
+
+        def squares(level: int, count: int) -> list[float]:
+            draws = (self.draw_level(rng, level) for _ in range(count))
+            return [float(np.sum(np.square(gradient(draw)))) for draw in draws]
+
+        return self._tuned_by(squares, budget)
+
+    def _tuned_by(
+        self, squares: Callable[[int, int], list[float]], budget: int = 200_000
+    ) -> Multilevel:
+        """Choose the level probabilities from squared norms of the gradients of some draws.
+
+        `squares` maps a level and a number of draws to the squared norms of as many gradients.
+        """
         levels = self.sizes.size - 1
         if levels == 0:
             return self
@@ -223,11 +241,7 @@ class Multilevel(Method):
             repeats = min(share // int(self.costs[k]), 1000)
             if repeats < 4 and k > 2:
                 break
-            norms = []
-            for _ in range(max(repeats, 4)):
-                draw = self.draw_level(rng, k)
-                norms.append(float(np.sum(np.square(gradient(draw)))))
-            seconds[k] = np.mean(norms)
+            seconds[k] = np.mean(squares(k, max(repeats, 4)))
         known = np.flatnonzero(seconds[1:] > 0.0) + 1
         if known.size == 0:
             return self

@@ -150,6 +150,14 @@ class Problem(ScaledRows):
         of_columns[-1] = 0.0
         return np.tile(of_columns, self.m)
 
+    def descent(self, plan: _core.Plan) -> _core.Descent:
+        """The loop of stochastic solvers in the core, with random draws of a plan or given ones."""
+        mean, scale, _ = self.columns
+        return _core.Descent(
+            (self.loss.core, self.divergence.core), self.l2, plan, self.rows,
+            (self.y, self.weights, self.reference), (mean, scale),
+        )  # fmt: skip
+
     @property
     def plain(self) -> bool:
         """Whether the robust loss is the plain mean."""

@@ -228,7 +228,7 @@ class Stochastic(Solver):
                 f"solver={self.name!r} draws rows, and {problem.divergence!r} needs the order of "
                 f"all losses: use solver='exact'."
             )
-        if problem.groups is None or problem.groups.of is not None:
+        if problem.groups is None or problem.groups.disjoint:
             return ""
         return (
             f"solver={self.name!r} draws rows of each group, but the groups overlap: use "

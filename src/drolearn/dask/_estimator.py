@@ -24,7 +24,7 @@ from drolearn._solvers.descent import History
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.solution import Solution
 from drolearn._solvers.solve import Watch, run, warn_of_all_weights
-from drolearn._solvers.solvers import GSSG, PSSG, SGD, Exact, Solver
+from drolearn._solvers.solvers import Exact, Solver
 from drolearn.dask._collections import (
     column_names,
     is_collection,
@@ -36,7 +36,7 @@ from drolearn.dask._collections import (
 from drolearn.dask._engine import DaskBlocks, LostWorkersError
 from drolearn.dask._losses import as_client, worst_case
 from drolearn.dask._parquet import is_path
-from drolearn.dask._rows import Found, FoundPass, LeastWeightPass, MakeRows, MakeTable, Setup
+from drolearn.dask._rows import Found, FoundPass, MakeRows, MakeTable, Setup, WeightsPass
 from drolearn.divergence import as_divergence, radius_for
 
 __all__ = ["DaskLinear"]
@@ -173,14 +173,10 @@ class DaskLinear(RobustLinear):
     def _solver(self) -> Solver:
         """The solver that was chosen; "auto" is "exact"."""
         solver = as_solver(self.solver) or Exact()
-        draws = isinstance(solver, GSSG | PSSG | SGD)
-        if isinstance(solver, GSSG) and (solver.anchor or solver.r == "auto"):
-            draws = False
-        if not (isinstance(solver, Exact) or draws) or solver.checkpoint is not None:
+        if solver.checkpoint is not None:
             raise ValueError(
-                f"The 'solver' parameter must be 'auto', 'exact', 'lbfgs', 'newton', 'gssg', "
-                f"'pssg' or 'sgd' on a cluster, without a checkpoint, an anchor, or r='auto'. "
-                f"Got {self.solver!r} instead."
+                f"The 'solver' parameter must have no checkpoint on a cluster. Got {self.solver!r} "
+                f"instead: leave it out, or use the estimators of drolearn."
             )
         return solver
 
@@ -196,11 +192,6 @@ class DaskLinear(RobustLinear):
     def _refuse_what_needs_rows(self, grouped: bool) -> None:
         """Refuse parameters that need single rows in this process."""
         self._solver()
-        if grouped and not isinstance(self._solver(), Exact):
-            raise ValueError(
-                f"The 'groups' parameter needs an exact solver on a cluster. "
-                f"Got solver={self.solver!r} instead; use 'auto'."
-            )
         divergence = as_divergence(self.divergence)
         if not (divergence.strictly_convex or grouped):
             raise ValueError(
@@ -288,7 +279,11 @@ class DaskLinear(RobustLinear):
             groups=names,
         )
         blocks.remake(MakeRows(setup))
-        least = blocks.run(LeastWeightPass()) if weighted else 1.0
+        least, counts = 1.0, None
+        if weighted or names is not None:
+            least, counts = blocks.run(WeightsPass())
+        if counts is not None and shares is not None:
+            counts = np.where(shares > 0.0, counts, 0)
         facts = Facts(
             n=n,
             d=d,
@@ -312,7 +307,7 @@ class DaskLinear(RobustLinear):
             intercept=self.fit_intercept,
             m=m,
             n_jobs=self.n_jobs,
-            groups=None if shares is None else Groups(shares),
+            groups=None if shares is None else Groups(shares, counts=counts),
         )
 
     # -- predictions and losses ----------------------------------------------------------

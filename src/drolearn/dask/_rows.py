@@ -19,7 +19,7 @@ from drolearn.dask._groups import FoundGroups, GroupNames
 from drolearn.divergence import Divergence
 from drolearn.loss import Loss
 
-__all__ = ["Found", "FoundPass", "LeastWeightPass", "MakeRows", "MakeTable", "Setup", "Table"]
+__all__ = ["Found", "FoundPass", "MakeRows", "MakeTable", "Setup", "Table", "WeightsPass"]
 
 Array = NDArray[np.float64]
 
@@ -269,13 +269,19 @@ class MakeRows:
         return RowBlock(problem, setup.starts[number])
 
 
-class LeastWeightPass(Pass[RowBlock, float]):
-    """The smallest positive weight."""
+class WeightsPass(Pass[RowBlock, tuple[float, NDArray[np.int64] | None]]):
+    """The smallest positive weight, and how many rows with weight each disjoint group has."""
 
-    def of(self, block: RowBlock) -> float | None:
-        b = block.b
+    def of(self, block: RowBlock) -> tuple[float, NDArray[np.int64] | None]:
+        b, groups = block.b, block.problem.groups
         positive = np.ones(1) if b is None else b[b > 0.0]
-        return float(positive.min()) if positive.size else None
+        counts = groups.sizes if groups is not None and groups.disjoint else None
+        return float(positive.min(initial=np.inf)), counts
 
-    def add(self, first: float, second: float) -> float:
-        return min(first, second)
+    def add(
+        self,
+        first: tuple[float, NDArray[np.int64] | None],
+        second: tuple[float, NDArray[np.int64] | None],
+    ) -> tuple[float, NDArray[np.int64] | None]:
+        (one, some), (other, more) = first, second
+        return min(one, other), None if some is None or more is None else some + more
