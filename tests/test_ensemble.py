@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 import sklearn
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -144,6 +149,71 @@ def test_regret(given):
     assert ensemble.robust_regret_ == pytest.approx(worst.value, abs=1e-12)
     assert ensemble.robust_loss_ == pytest.approx(ensemble.worst_case(X, y).value)
     assert ensemble.robust_regret_ < ensemble.robust_loss_
+
+
+FOREST = {"n_estimators": 5, "max_depth": 3, "random_state": 0}
+BOOSTING = {"max_iter": 3, "max_leaf_nodes": 4, "random_state": 0}
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+@pytest.mark.parametrize("cv", [None, 3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestClassifier(**FOREST),
+        HistGradientBoostingClassifier(**BOOSTING),
+        RandomForestRegressor(**FOREST),
+        HistGradientBoostingRegressor(**BOOSTING),
+    ],
+)
+def test_rounds_are_damped_fictitious_play(model, cv, by_group):
+    """The rounds of docs/ensembles.md, written out: weighted rows, groups, regret, unseen rows."""
+    X, classes, number, few = two_laws(120)
+    rng = np.random.default_rng(1)
+    w, c = rng.integers(1, 4, 120).astype(float), rng.random(120)
+    y = classes if is_classifier(model) else number
+    ensemble = RobustEnsembleClassifier if is_classifier(model) else RobustEnsembleRegressor
+    fitted = ensemble(model, rho=1.0, n_rounds=3, cv=cv).fit(
+        X, y, sample_weight=w, groups=few if by_group else None, reference_losses=c
+    )
+
+    def predict(rows, train, test):
+        found = clone(model).fit(X[train], y[train], sample_weight=rows[train])
+        return found.predict_proba(X[test]) if is_classifier(model) else found.predict(X[test])
+
+    def regrets(predictions):
+        if not is_classifier(model):
+            return 0.5 * (predictions - y) ** 2 - c
+        true = predictions[np.arange(120), y]
+        return -np.log(np.maximum(true, 1.0 / (w.sum() / w.min() + 1.0))) - c
+
+    splitter = StratifiedKFold if is_classifier(model) else KFold
+    every = np.arange(120)
+    folds = (
+        [(every, every)]
+        if cv is None
+        else [*splitter(cv, shuffle=True, random_state=0).split(X, y)]
+    )
+    base = w / w.sum()
+    weights, predictions, values = base, [], []
+    for t in range(1, 4):
+        parts = [(test, predict(weights * w.sum(), train, test)) for train, test in folds]
+        found = np.concatenate([part for _, part in parts])
+        predictions.append(found[np.argsort(np.concatenate([test for test, _ in parts]))])
+        z = regrets(np.average(predictions, axis=0, weights=range(1, t + 1)))
+        if by_group:
+            shares = np.array([base[~few].sum(), base[few].sum()])
+            means = [base[~few] @ z[~few], base[few] @ z[few]] / shares
+            worst = worst_case(means, rho=1.0, sample_weight=shares)
+            new = base * (worst.weights / shares)[few.astype(int)]
+        else:
+            worst = worst_case(z, rho=1.0, sample_weight=w)
+            new = worst.weights
+        weights = weights + 2.0 / (t + 2.0) * (new - weights)
+        values.append(worst.value)
+    np.testing.assert_allclose(fitted.round_values_, values, rtol=1e-9)
+    assert fitted.robust_regret_ == min(fitted.round_values_)
+    assert len(fitted.estimators_) == np.argmin(values) + 1
 
 
 # -- the gap, and what is said without one -------------------------------------------------------
@@ -302,6 +372,7 @@ def test_progress(capsys):
         (RobustEnsembleClassifier(GaussianNB(), reference="x"), "'reference' parameter"),
         (RobustEnsembleClassifier("trees"), "'estimator' parameter"),
         (RobustEnsembleRegressor(Ridge(), loss="logistic"), "must be 'squared', 'huber'"),
+        (RobustEnsembleRegressor(GaussianNB()), r"must be a regressor. Got GaussianNB\(\) instead"),
     ],
 )
 def test_bad_parameters(model, message):

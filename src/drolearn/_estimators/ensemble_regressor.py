@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin, _fit_context
+from sklearn.base import RegressorMixin, _fit_context, is_classifier
 
 from drolearn._estimators.ensemble import RobustEnsemble
 from drolearn._solvers.inputs import as_labels
@@ -202,6 +202,11 @@ class RobustEnsembleRegressor(RegressorMixin, RobustEnsemble):
         return loss
 
     def _validate_y(self, y: Any) -> NDArray[Any]:
+        if is_classifier(self.estimator):  # its class labels would pass for numbers
+            raise ValueError(
+                f"The 'estimator' parameter of {type(self).__name__} must be a regressor. Got "
+                f"{self.estimator!r} instead: use RobustEnsembleClassifier for classes."
+            )
         return as_labels(y, self._loss_of_reference)
 
     def _labels(self, y: Any) -> NDArray[Any]:
