@@ -273,36 +273,46 @@ def _errors(runs: list[dict[str, Any]]) -> list[str]:
         f"| loss | loss at {ROUNDS} |",
         f"|---|{'---:|' * (len(SPLITS) + 5)}",
     ]
-    rows = {method: [run for run in runs if run["method"] == method] for method in METHODS}
-    plain = np.array([100.0 * run["error"] for run in rows["plain"]])
-    rises, least = {}, {}
-    for method, mine in rows.items():
-        errors = np.array([100.0 * run["error"] for run in mine])
-        rises[method] = _mean(errors - plain)
-        least[method] = 100.0 * statistics.mean(run["least_error"] for run in mine)
-        cells = [f"{value:.1f}" for value in (*errors, errors.mean())]
-        cells.append("" if method == "plain" else "{:+.1f} ± {:.1f}".format(*rises[method]))
+    for method in METHODS:
+        mine = _of(runs, method)
+        errors = [100.0 * run["error"] for run in mine]
+        cells = [f"{value:.1f}" for value in (*errors, statistics.mean(errors))]
+        rise = "{:+.1f} ± {:.1f}".format(*_rise(runs, method))
+        cells += ["" if method == "plain" else rise, f"{_least_error(runs, method):.1f}"]
         losses = [statistics.mean(run[key] for run in mine) for key in ("loss", "last_loss")]
-        cells += [f"{least[method]:.1f}", *(f"{value:.3g}" for value in losses)]
+        cells += [f"{value:.3g}" for value in losses]
         lines.append(f"| {method} | {' | '.join(cells)} |")
-    best = min(_DAMPED, key=lambda method: rises[method][0])
-    (rise, half), at_best = rises[best], min(_DAMPED, key=least.__getitem__)
-    return [
-        *lines,
-        "",
+    return [*lines, "", verdict(runs), ""]
+
+
+def verdict(runs: list[dict[str, Any]]) -> str:
+    """Return whether months as groups lower the error as much as was hoped."""
+    best = min(_DAMPED, key=lambda method: _rise(runs, method)[0])
+    (rise, half), at_best = _rise(runs, best), min(_DAMPED, key=lambda m: _least_error(runs, m))
+    return (
         f"The best damped objective (*{best}*) differs from plain boosting by {rise:+.1f} ± "
         f"{half:.1f} points; the goal of {_LEAST_GAIN:g} points below is "
         f"{_reached(rise <= -_LEAST_GAIN)}. At the round that is best on the test rows, the best "
-        f"damped objective (*{at_best}*) has {least[at_best]:.1f}%, plain boosting "
-        f"{least['plain']:.1f}%.",
-        "",
-    ]
+        f"damped objective (*{at_best}*) has {_least_error(runs, at_best):.1f}%, plain boosting "
+        f"{_least_error(runs, 'plain'):.1f}%."
+    )
 
 
-def _mean(values: np.ndarray) -> tuple[float, float]:
-    """The mean, and half the width of Student's 95% interval."""
-    half = student.ppf(0.975, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-    return float(values.mean()), float(half)
+def _of(runs: list[dict[str, Any]], method: str) -> list[dict[str, Any]]:
+    return [run for run in runs if run["method"] == method]
+
+
+def _rise(runs: list[dict[str, Any]], method: str) -> tuple[float, float]:
+    """The error minus plain's in points: the mean over splits, and half of Student's interval."""
+    pairs = zip(_of(runs, method), _of(runs, "plain"), strict=True)
+    rises = np.array([100.0 * (run["error"] - plain["error"]) for run, plain in pairs])
+    half = student.ppf(0.975, rises.size - 1) * rises.std(ddof=1) / math.sqrt(rises.size)
+    return float(rises.mean()), float(half)
+
+
+def _least_error(runs: list[dict[str, Any]], method: str) -> float:
+    """The mean error in % at the best rounds on the test rows."""
+    return 100.0 * statistics.mean(run["least_error"] for run in _of(runs, method))
 
 
 def _costs(runs: list[dict[str, Any]]) -> list[str]:

@@ -116,11 +116,12 @@ def test_pages_name_what_was_not_run() -> None:
     errors = {model: {str(k): 0.1 + 0.001 * k for k in range(3)} for model in TREES}
     few = {"a": rows_of("random", errors)}
     more = rows_of("random", {model: dict.fromkeys("0123", 0.5) for model in names(True)})
-    text = trees_page(few, {"a": more, "b": more})
+    text = trees_page(few, {"a": more, "b": more}, "As expected.")
     assert "Not complete yet: a (*plain* 3, *weights* 3, *groups 1* 3, " in text
     assert "*groups, all, regret* 3 of 4 splits); b." in text
+    assert "four splits in time: As expected." in text
     assert "boosting |" not in text
-    assert "Not complete" not in trees_page(few, few)
+    assert "Not complete" not in trees_page(few, few, "")
     assert "Not complete" not in page({"a": more})
     without = [row for row in more if row["model"] != "rows, trim" or row["split"] == "0"]
     assert "Not complete yet: a (*rows, trim* 1 of 4 splits)." in page({"a": without})

@@ -52,14 +52,21 @@ def page(data: Rows) -> str:
     return "\n".join([*lines, *_questions(data)]).rstrip() + "\n"
 
 
-def trees_page(data: Rows, linear: Rows) -> str:
-    """Return the page of boosted trees; all splits of linear models are to be run."""
+def trees_page(data: Rows, linear: Rows, of_months: str) -> str:
+    """Return the page of boosted trees.
+
+    All splits of linear models are to be run.  `of_months` says how months as groups do on
+    electricity.
+    """
     lines = [
         "# Scoreboard: boosted trees on natural shifts",
         "",
         *_summary(data),
         "",
         *_TREES,
+        "Electricity, with months as groups and the round that is best on validation months",
+        f"([boosting.md](boosting.md#measured)), four splits in time: {of_months}",
+        "",
         *_unfinished(data, _splits(linear), TREES),
         *_questions(data),
     ]

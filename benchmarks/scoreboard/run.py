@@ -21,7 +21,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from benchmarks.machine import DOCS, RESULTS, describe
+from benchmarks import boosting
+from benchmarks.machine import DOCS, RESULTS, describe, load
 from benchmarks.scoreboard.figure import draw
 from benchmarks.scoreboard.models import BASELINES, TREES, Fit, fit_all, fit_trees, names
 from benchmarks.scoreboard.page import page, trees_page
@@ -168,9 +169,10 @@ def pages() -> dict[Path, str]:
     data, of_trees = (
         {name: rows for name in DATA if (rows := stored(name, trees))} for trees in (False, True)
     )
+    months = boosting.verdict(load("boosting")["runs"])
     return {
         DOCS / "scoreboard.md": page(data),
-        DOCS / "scoreboard-trees.md": trees_page(of_trees, data),
+        DOCS / "scoreboard-trees.md": trees_page(of_trees, data, months),
     }
 
 
