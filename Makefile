@@ -120,15 +120,19 @@ $(VENV)/.modules: FORCE | $(VENV)/bin/python
 
 FORCE:
 
+# The time stamps are those of the start: what is edited during a build is built next time.
 $(VENV)/.demo: $(CORE) pyproject.toml constraints.txt $(VENV)/.modules $(VENV)/.tools
 	@echo "Installing drolearn and what the demo needs into $(VENV), compiling the core (two minutes or so)"
+	@touch $@.new
 	$(call build,$(INSTALL),-e '.[demo]')
-	@touch $@
+	@mv $@.new $@
 
 $(VENV)/.dev: $(CORE) pyproject.toml constraints.txt $(VENV)/.modules $(VENV)/.tools
 	@echo "Installing drolearn and what tests and checks need into $(VENV), compiling the core (some minutes)"
+	@touch $@.new
 	$(call build,$(INSTALL),-e '.[dev]')
-	@touch $@ $(VENV)/.demo
+	@touch -r $@.new $(VENV)/.demo
+	@mv $@.new $@
 
 # The wheel is built in .venv, where the core is compiled already, and installed together with the
 # oldest dependencies. pip would keep an installed wheel of the same version.

@@ -1,9 +1,9 @@
-"""Regret: ignore what nobody can know
-===================================
+"""Regret: leave out losses that no model avoids
+=============================================
 
-Every fourth label is wrong, whatever the features are. A ball over rows attacks these rows, and
-the model gives up. Regret subtracts the losses of a flexible reference model, which cannot
-predict wrong labels either.
+Every fourth label is wrong, whatever the features are. A ball over rows gives most weight
+to these rows, and the model is close to zero. Regret subtracts the losses of a flexible reference
+model, which cannot predict wrong labels either.
 
 **Lesson**: with a reference, large balls keep a useful model.
 """

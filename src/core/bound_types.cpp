@@ -4,6 +4,20 @@
 
 namespace drolearn::bindings {
 
+namespace {
+
+// The value of a name in a table of names and values.
+template <class Name, class Value, size_t n>
+Value value_of(const std::pair<Name, Value> (&table)[n], const std::string& name,
+               const char* error) {
+    for (const auto& [each, value] : table) {
+        if (name == each) return value;
+    }
+    throw nb::value_error(error);
+}
+
+}  // namespace
+
 // -- functions of the user -----------------------------------------------------------------------
 
 UserFunction::UserFunction(nb::object function) : function_(std::move(function)) {
@@ -64,13 +78,7 @@ bool UserFunction::call_python(const double* x, double* out, size_t n) {
 PyDivergence::PyDivergence(const std::string& family, double parameter, double origin,
                            double phi_zero, double curvature, bool has_linear_pieces,
                            std::optional<nb::tuple> custom) {
-    bool known = false;
-    for (const auto& [name, each] : families) {
-        if (family != name) continue;
-        core.family = each;
-        known = true;
-    }
-    require(known, "The core has no divergence of this family.");
+    core.family = value_of(families, family, "The core has no divergence of this family.");
     core.parameter = parameter;
     core.origin = origin;
     core.phi_zero = phi_zero;
@@ -98,13 +106,7 @@ PyLoss::PyLoss(const std::string& kind, bool residual, double width,
         {"custom", LossKind::custom},
         {"multinomial", LossKind::multinomial},
     };
-    bool known = false;
-    for (const auto& [name, each] : kinds) {
-        if (kind != name) continue;
-        core.kind = each;
-        known = true;
-    }
-    require(known, "The core has no loss of this kind.");
+    core.kind = value_of(kinds, kind, "The core has no loss of this kind.");
     core.residual = residual;
     core.width = width;
     const bool is_custom = core.kind == LossKind::custom;
@@ -131,12 +133,13 @@ void PyLoss::check_labels(const Vector& y, size_t m) const {
 PyPlan::PyPlan(const std::string& kind, int64_t n, std::pair<int64_t, double> growth,
                std::tuple<double, double, double> radius, double warm,
                std::pair<IntegerMatrix, Vector> levels, const std::optional<Groups>& given) {
-    require(kind == "full" || kind == "fixed" || kind == "growing" || kind == "multilevel",
-            "The core has no draws of this kind.");
-    core.kind = kind == "full"      ? DrawKind::full
-                : kind == "fixed"   ? DrawKind::fixed
-                : kind == "growing" ? DrawKind::growing
-                                    : DrawKind::multilevel;
+    constexpr std::pair<const char*, DrawKind> kinds[] = {
+        {"full", DrawKind::full},
+        {"fixed", DrawKind::fixed},
+        {"growing", DrawKind::growing},
+        {"multilevel", DrawKind::multilevel},
+    };
+    core.kind = value_of(kinds, kind, "The core has no draws of this kind.");
     require(n > 0, "n must be at least 1.");
     core.n = n;
     std::tie(core.size, core.rate) = growth;

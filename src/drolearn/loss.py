@@ -320,7 +320,7 @@ class Loss:
         >>> as_loss("logistic").clip_slopes(np.array([-1.5, 0.25]), np.array([1.0, -1.0]))
         array([-1.  ,  0.25])
         """
-        low, high = _SLOPES[self.kind](self.width)
+        low, high = _CONJUGATES[self.kind][0](self.width)
         return np.clip(u, low, high) if self.of == "residual" else y * np.clip(u * y, low, high)
 
     @property
@@ -332,15 +332,18 @@ class Loss:
         """
         if self.of == "classes":
             return _multinomial_conjugate
-        formula = _CONJUGATES.get(self.kind)
-        if formula is None:
+        if self.kind not in _CONJUGATES:
             return None
+        limits, formula = _CONJUGATES[self.kind]
+        low, high = limits(self.width)
 
         def function(u: Array, y: Array) -> Array:
+            a = u if self.of == "residual" else u * y
             with np.errstate(over="ignore", invalid="ignore"):
-                if self.of == "residual":
-                    return formula(u, self.width) + u * y
-                return formula(u * y, self.width)
+                value = formula(np.clip(a, low, high), self.width)
+                value += u * y if self.of == "residual" else 0.0
+            inside = (a >= low - 1e-15) & (a <= high + 1e-15)  # up to rounding
+            return np.where(inside, value, math.inf)
 
         return function
 
@@ -389,21 +392,11 @@ def _check_functions(value: UserFunction, slope: UserFunction) -> None:
             )
 
 
-def _inside(a: Array, low: float, high: float, value: Array) -> Array:
-    """The value where low ≤ a ≤ high up to rounding, and infinity elsewhere."""
-    return np.where((a >= low - 1e-15) & (a <= high + 1e-15), value, math.inf)
-
-
 def _entropy(q: Array) -> Array:
     """q log q, zero at zero."""
     from scipy.special import xlogy  # imported here because importing SciPy is slow
 
     return xlogy(q, q)
-
-
-def _logistic_conjugate(a: Array, width: float) -> Array:
-    a = np.clip(a, -1.0, 0.0) if np.all((a >= -1.0 - 1e-15) & (a <= 1e-15)) else a
-    return _inside(a, -1.0, 0.0, _entropy(-a) + _entropy(1.0 + a))
 
 
 def _multinomial_conjugate(u: Array, y: Array) -> Array:
@@ -414,22 +407,16 @@ def _multinomial_conjugate(u: Array, y: Array) -> Array:
     return np.where(valid, _entropy(np.maximum(q, 0.0)).sum(axis=1), math.inf)
 
 
-#: l* as a function of the slope in the margin or residual; `Loss.conjugate` adds the labels.
-_CONJUGATES: dict[str, Callable[[Array, float], Array]] = {
-    "logistic": _logistic_conjugate,
-    "squared-hinge": lambda a, _: _inside(a, -math.inf, 0.0, a + 0.25 * a * a),
-    "smoothed-hinge": lambda a, k: _inside(a, -1.0, 0.0, a + 0.5 * k * a * a),
-    "squared": lambda u, _: 0.5 * u * u,
-    "huber": lambda u, k: _inside(u, -k, k, 0.5 * u * u),
-}
-
-#: The range of the slope in the margin or residual, in which l* is finite.
-_SLOPES: dict[str, Callable[[float], tuple[float, float]]] = {
-    "logistic": lambda _: (-1.0, 0.0),
-    "squared-hinge": lambda _: (-math.inf, 0.0),
-    "smoothed-hinge": lambda _: (-1.0, 0.0),
-    "squared": lambda _: (-math.inf, math.inf),
-    "huber": lambda k: (-k, k),
+#: The range of the slope in the margin or residual for a width, and l* as a function of slope and
+#: width, which is infinite outside of this range.  `Loss.conjugate` adds the labels.
+_CONJUGATES: dict[
+    str, tuple[Callable[[float], tuple[float, float]], Callable[[Array, float], Array]]
+] = {
+    "logistic": (lambda _: (-1.0, 0.0), lambda a, _: _entropy(-a) + _entropy(1.0 + a)),
+    "squared-hinge": (lambda _: (-math.inf, 0.0), lambda a, _: a + 0.25 * a * a),
+    "smoothed-hinge": (lambda _: (-1.0, 0.0), lambda a, k: a + 0.5 * k * a * a),
+    "squared": (lambda _: (-math.inf, math.inf), lambda u, _: 0.5 * u * u),
+    "huber": (lambda k: (-k, k), lambda u, _: 0.5 * u * u),
 }
 
 _NAMED = {

@@ -32,8 +32,8 @@ class RobustBoostingRegressor(RegressorMixin, RobustBoosting):
         The trees: rounds, leaves, learning rate, threads, early stopping. Its objective and metric
         are replaced.
     rho : float or None, default=None
-        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows attack
-        noisy rows: pass groups, or use `reference`.
+        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows give
+        most weight to noisy rows: pass groups, or use `reference`.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball, as in :func:`drolearn.worst_case`.
     loss : str or Loss, default="squared"
@@ -43,7 +43,7 @@ class RobustBoostingRegressor(RegressorMixin, RobustBoosting):
         most 1. With 1, weights jump between groups, and late rounds lose what earlier ones learned.
     reference : "auto", estimator or None, default=None
         Reference model, as in :class:`RobustRegressor`: its cross-fitted losses are subtracted, so
-        that the ball does not attack what no model avoids.
+        that losses that no model avoids get little weight.
     n_jobs : int or None, default=None
         Number of folds in which the reference is fitted in parallel, and of threads of
         `worst_case`. The trees have the `n_jobs` of the estimator.

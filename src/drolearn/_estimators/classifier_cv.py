@@ -97,11 +97,12 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
     reference : "auto", estimator or None, default=None
         Reference model. The fits then minimise the robust regret: the worst case of the losses
-        minus the losses of this model on rows that it has not seen, so that a ball does not attack
-        what no model avoids. "auto" is HistGradientBoostingClassifier with default settings; any
-        classifier of scikit-learn is accepted. It is cross-fitted with the sample weights and class
-        weights, in the training rows of every fold anew, by `split_groups` if they are given; see
-        :func:`drolearn.reference_losses`. Scores do not change: "loss" is minus the mean loss.
+        minus the losses of this model on rows that it has not seen, so that rows which no model
+        gets right have little weight. "auto" is HistGradientBoostingClassifier with default
+        settings; any classifier of scikit-learn is accepted. It is cross-fitted with the sample
+        weights and class weights, in the training rows of every fold anew, by `split_groups` if
+        they are given; see :func:`drolearn.reference_losses`. Scores do not change: "loss" is minus
+        the mean loss.
 
     Attributes
     ----------

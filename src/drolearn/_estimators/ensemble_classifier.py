@@ -32,8 +32,8 @@ class RobustEnsembleClassifier(ClassifierMixin, RobustEnsemble):
         A classifier with `predict_proba` whose `fit` takes sample weights, or a pipeline with such
         a classifier as last step.
     rho : float or None, default=None
-        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows attack
-        noisy labels: keep them small, or use `reference` or groups.
+        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows give
+        most weight to noisy labels: keep them small, or use `reference` or groups.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball, as in :func:`drolearn.worst_case`.
     n_rounds : int, default=8
@@ -41,7 +41,7 @@ class RobustEnsembleClassifier(ClassifierMixin, RobustEnsemble):
         weights. The ensemble ends with the round of the smallest robust loss.
     reference : "auto", estimator or None, default=None
         Reference model, as in :class:`RobustClassifier`: its cross-fitted losses are subtracted, so
-        that the ball does not attack what no model avoids.
+        that losses that no model avoids get little weight.
     cv : int, splitter, iterable or None, default=5
         Folds in which the losses are computed, on rows that the models have not seen; a number
         makes shuffled folds, always the same ones. Each round makes one more fit than there are

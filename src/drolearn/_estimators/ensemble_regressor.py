@@ -30,8 +30,8 @@ class RobustEnsembleRegressor(RegressorMixin, RobustEnsemble):
         A regressor whose `fit` takes sample weights, or a pipeline with such a regressor as last
         step.
     rho : float or None, default=None
-        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows attack
-        noisy rows: keep them small, or use `reference` or groups.
+        Radius of the ball; None is 0.1. CVaR has no radius: leave it None. Balls over rows give
+        most weight to noisy rows: keep them small, or use `reference` or groups.
     divergence : str or Divergence, default="chi2"
         Divergence that defines the ball, as in :func:`drolearn.worst_case`.
     loss : str or Loss, default="squared"
@@ -42,7 +42,7 @@ class RobustEnsembleRegressor(RegressorMixin, RobustEnsemble):
         weights. The ensemble ends with the round of the smallest robust loss.
     reference : "auto", estimator or None, default=None
         Reference model, as in :class:`RobustRegressor`: its cross-fitted losses are subtracted, so
-        that the ball does not attack what no model avoids.
+        that losses that no model avoids get little weight.
     cv : int, splitter, iterable or None, default=5
         Folds in which the losses are computed, on rows that the models have not seen; a number
         makes shuffled folds, always the same ones. Each round makes one more fit than there are

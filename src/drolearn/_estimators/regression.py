@@ -95,11 +95,11 @@ class RobustRegressor(RegressorMixin, RegressorStreamMixin):
         ``set_callbacks(sklearn.callback.ProgressBar())``, which needs scikit-learn 1.9.
     reference : "auto", estimator or None, default=None
         Reference model. The fit then minimises the robust regret: the worst case of the losses
-        minus the losses of this model on rows that it has not seen, so that a ball does not attack
-        what no model avoids. "auto" is HistGradientBoostingRegressor with default settings; any
-        regressor of scikit-learn is accepted. It is cross-fitted on five shuffled folds with the
-        sample weights; see :func:`drolearn.reference_losses`, which takes other folds, and whose
-        result `fit` takes.
+        minus the losses of this model on rows that it has not seen, so that rows which no model
+        gets right have little weight. "auto" is HistGradientBoostingRegressor with default
+        settings; any regressor of scikit-learn is accepted. It is cross-fitted on five shuffled
+        folds with the sample weights; see :func:`drolearn.reference_losses`, which takes other
+        folds, and whose result `fit` takes.
 
     Attributes
     ----------

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from drolearn._files.archive import DAMAGED, check_array, unpack
 from drolearn._files.errors import ModelFileError
+from drolearn._solvers import solvers
 from drolearn.divergence import CLASSES
 
 __all__ = ["TRUSTED", "from_bytes", "to_bytes"]
@@ -26,9 +27,7 @@ _OF_DROLEARN = (
     "drolearn._estimators.regression.RobustRegressor",
     "drolearn._estimators.regressor_cv.RobustRegressorCV",
     "drolearn._solvers.descent.History",
-    *(f"drolearn._solvers.solvers.{name}" for name in (
-        "Exact", "FSG", "GSSG", "LBFGS", "Newton", "PSSG", "SGD",
-    )),
+    *(f"drolearn._solvers.solvers.{cls.__name__}" for cls in solvers.CLASSES),
     *(f"drolearn._solvers.step_sizes.{name}" for name in ("Constant", "Decay")),
     *(f"drolearn.divergence.{cls.__name__}" for cls in CLASSES),
     *(f"drolearn.spectral.{name}" for name in ("Exponential", "Extremile", "Spectral")),

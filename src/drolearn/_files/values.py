@@ -38,8 +38,7 @@ _CLASSES: dict[str, type] = {
     for cls in (
         *divergence.CLASSES,
         Spectral, Extremile, Exponential,
-        solvers.Exact, solvers.LBFGS, solvers.Newton, solvers.GSSG, solvers.PSSG, solvers.FSG,
-        solvers.SGD, step_sizes.Constant, step_sizes.Decay, History,
+        *solvers.CLASSES, step_sizes.Constant, step_sizes.Decay, History,
         model_selection.KFold, model_selection.StratifiedKFold, model_selection.GroupKFold,
         model_selection.StratifiedGroupKFold, model_selection.LeaveOneGroupOut,
         model_selection.TimeSeriesSplit,

@@ -7,14 +7,13 @@ import math
 from drolearn._solvers.directions import can_newton
 from drolearn._solvers.draws import Method
 from drolearn._solvers.problem import Problem
-from drolearn._solvers.solvers import FSG, GSSG, LBFGS, PSSG, SGD, Exact, Newton, Solver
+from drolearn._solvers.solvers import CLASSES, GSSG, Exact, Solver
 from drolearn._validation import did_you_mean
 
 __all__ = ["NAMES", "as_solver", "choose"]
 
 _BY_NAME: dict[str, Solver] = {
-    solver.name: solver
-    for solver in (Exact(), LBFGS(), Newton(), GSSG(), GSSG(anchor=True), PSSG(), FSG(), SGD())
+    solver.name: solver for solver in (*(cls() for cls in CLASSES), GSSG(anchor=True))
 }
 #: All names that `solver` takes.
 NAMES = ("auto", *_BY_NAME)

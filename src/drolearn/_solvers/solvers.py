@@ -34,7 +34,8 @@ from drolearn._solvers.step_sizes import Constant, Decay, Step
 from drolearn._validation import as_count, did_you_mean, float_or_nan
 
 __all__ = [
-    "FSG", "GSSG", "LBFGS", "PSSG", "SGD", "Exact", "Newton", "Recipe", "Solver", "Stochastic",
+    "CLASSES", "FSG", "GSSG", "LBFGS", "PSSG", "SGD", "Exact", "Newton", "Recipe", "Solver",
+    "Stochastic",
 ]  # fmt: skip
 
 Folder = str | os.PathLike[str] | None
@@ -461,6 +462,10 @@ class SGD(Stochastic):
         )
         step = as_step(problem, self.step_size, float(size), 0.5, decay=True)
         return Recipe(method, step, math.inf, bool(self.average), math.inf, False)
+
+
+#: The classes of all solvers.
+CLASSES: tuple[type[Solver], ...] = (Exact, LBFGS, Newton, GSSG, PSSG, FSG, SGD)
 
 
 def as_step(problem: Problem, step_size: StepSize, rows: float, length: float, decay: bool) -> Step:

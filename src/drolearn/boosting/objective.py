@@ -179,7 +179,7 @@ def robust_objective(
         Divergence that defines the ball, as in :func:`drolearn.worst_case`.
     groups : array-like of shape (n,) or (n, k), default=None
         Group of each training row, as in :meth:`drolearn.RobustClassifier.fit`.  The ball then
-        reweights groups.  On flexible models, balls over rows attack noisy labels.
+        reweights groups.  Balls over rows give most weight to rows with wrong labels.
     loss : str or Loss, default="logistic"
         A loss of two classes with labels 0 and 1, or of a residual: "logistic", "squared", "huber".
     step : float, default=0.1
