@@ -124,6 +124,7 @@ STEPS = {
     "KL and weights": ("kl", True, ""),
     "an anchor": ("chi2", True, "anchor"),
     "groups": ("chi2", True, "groups"),
+    "a reference": ("chi2", True, "reference"),
     "groups and an anchor": ("kl", False, "groups anchor"),
     "sparse": ("chi2", False, "sparse"),
     "a sparse anchor": ("chi2", True, "sparse anchor"),
@@ -145,6 +146,8 @@ def test_steps_are_those_of_one_machine_with_the_same_rows(rows, monkeypatch, la
     if "classes" in what:
         y = np.digitize(X[:, 0], [-0.5, 0.5]).astype(float)
         settings["loss"] = as_loss("multinomial")
+    if "reference" in what:
+        settings["reference"] = np.random.default_rng(1).exponential(size=1000)
     whole, parted = in_blocks(X, y, weights if weighted else None, EDGES, **settings)
     whole = replace(whole, scaling="draws")
     groups = parted.groups

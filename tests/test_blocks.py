@@ -124,9 +124,9 @@ def test_losses_that_are_not_finite_have_no_worst_case():
 # -- exact solves ------------------------------------------------------------------------------
 
 
-def in_blocks(X, y, weights, edges, *, groups=None, **settings):
+def in_blocks(X, y, weights, edges, *, groups=None, reference=None, **settings):
     """The problem on all rows, and the same on blocks."""
-    whole = make_problem(X, y, weights, groups, n_jobs=None, **settings)
+    whole = make_problem(X, y, weights, groups, n_jobs=None, reference=reference, **settings)
     parts = itertools.pairwise([0, *edges, y.size])
     b = np.ones(y.size) if weights is None else weights
     totals = None
@@ -137,7 +137,8 @@ def in_blocks(X, y, weights, edges, *, groups=None, **settings):
     blocks = []
     for i, j in parts:
         w = None if weights is None else weights[i:j]
-        part = make_problem(X[i:j], y[i:j], w, None, n_jobs=None, **settings)
+        c = None if reference is None else reference[i:j]
+        part = make_problem(X[i:j], y[i:j], w, None, n_jobs=None, reference=c, **settings)
         if totals is not None:
             part = replace(part, groups=Groups.part_of(groups[i:j], b[i:j], totals))
         blocks.append(RowBlock(replace(part, m=whole.m), i))
@@ -153,7 +154,7 @@ def in_blocks(X, y, weights, edges, *, groups=None, **settings):
     same = {"loss": whole.loss, "divergence": whole.divergence, "rho": whole.rho, "m": whole.m}
     problem = BlockProblem(
         None, np.empty(0), blocks=LocalBlocks(blocks), facts=facts, l2=whole.l2,
-        intercept=whole.intercept,
+        intercept=whole.intercept, reference=None if reference is None else np.empty(0),
         groups=None if totals is None else Groups(totals / totals.sum(), counts=counts), **same,
     )  # fmt: skip
     return whole, problem
@@ -252,6 +253,29 @@ def test_groups_have_the_weights_of_one_machine(rows, case):
     if case != "the mean":
         close = 1e-3 if tol == 1e-6 else 1e-6
         np.testing.assert_allclose(many.at.shares, one.at.shares, atol=close)
+
+
+@pytest.mark.parametrize("in_groups", [False, True])
+@pytest.mark.parametrize("l2", [0.01, 0.0])
+def test_regrets_are_those_of_one_machine(rows, l2, in_groups):
+    """Also of classes that can be separated, without a penalty, where losses tend to 0."""
+    X, y, weights = rows
+    groups = np.digitize(X[:, 3], [-1.0, 0.0]) if in_groups else None
+    score = X[:, 0] + (0.0 if l2 == 0.0 else 1.0) * (y - X[:, 0])
+    reference = np.random.default_rng(1).exponential(size=y.size)
+    y = np.where(score > 0.0, 1.0, -1.0)
+    given = {**logistic("chi2", 0.5), "l2": l2, "groups": groups, "reference": reference}
+    whole, parted = in_blocks(X, y, weights, EDGES, **given)
+    one, many = solved(whole, tol=1e-9), solved(parted, tol=1e-9)
+    assert many.ending is one.ending
+    assert (one.ending is Ending.SEPARABLE) == (l2 == 0.0)
+    assert many.value == pytest.approx(one.value, rel=1e-9)
+    assert parted.value_without_losses == pytest.approx(whole.value_without_losses, rel=1e-12)
+    assert parted.loss_scale(0.0) == pytest.approx(whole.loss_scale(0.0), rel=1e-12)
+    alone, expected = parted.without_reference(), whole.without_reference()
+    theta = np.full((1, 7), 0.3)
+    value = alone.evaluate(alone.scores(theta)).value
+    assert value == pytest.approx(expected.evaluate(expected.scores(theta)).value, rel=1e-12)
 
 
 def test_threads_over_blocks_give_the_same_bits(rows):

@@ -366,6 +366,50 @@ def test_other_stochastic_solvers_on_a_cluster(client, data, solver, in_groups):
         np.testing.assert_allclose(reg.group_weights_, exact.group_weights_, atol=0.05)
 
 
+@pytest.mark.parametrize("in_groups", [False, True])
+def test_regrets_are_those_of_one_machine(client, data, in_groups):
+    """Losses of a reference as a collection, in exact fits, draws, worst cases and stress tests."""
+    X, y, weights = data
+    c = np.random.default_rng(1).exponential(size=1500)
+    names = names_of_groups(X, "names")[0] if in_groups else None
+    local = drolearn.RobustRegressor(**TIGHT).fit(X, y, weights, names, reference_losses=c)
+    dX, dy, db, dc = (da.from_array(a, chunks=(400, *a.shape[1:])) for a in (X, y, weights, c))
+    of = None if names is None else da.from_array(names, chunks=400)
+    reg = RobustRegressor(**TIGHT).fit(dX, dy, db, of, reference_losses=dc.rechunk(700))
+    same(reg, local, close=1e-6)
+    assert reg.robust_loss_ == pytest.approx(local.robust_loss_, rel=1e-9)
+    assert reg.robust_regret_ == pytest.approx(local.robust_regret_, rel=1e-9)
+    found = reg.worst_case(dX, dy, 0.3, db, reference_losses=dc)
+    expected = reg.to_local().worst_case(X, y, 0.3, weights, reference_losses=c)
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+    settings = {"rho": 0.2, "l2": 0.01, "solver": "gssg", "random_state": 0, "max_iter": 40}
+    drawn = RobustRegressor(tol=None, **settings).fit(dX, dy, db, of, reference_losses=dc)
+    assert drawn.objective_ - local.objective_ < 0.03 * local.robust_loss_
+    assert drawn.robust_regret_ < drawn.robust_loss_
+    if in_groups:
+        return
+    z, rhos = reg.losses(X, y), [0.0, 0.5]
+    report = stress_test(reg.losses(dX, dy), reference_losses=dc, rhos=rhos, sample_weight=db)
+    expected = drolearn.stress_test(losses=z, reference_losses=c, rhos=rhos, sample_weight=weights)
+    assert report.regret
+    np.testing.assert_allclose(report.curve["loss"], expected.curve["loss"], rtol=1e-8)
+    assert report.curve["error"].isna().all()
+
+
+def test_reference_losses_of_other_rows_are_refused(client, data):
+    X, y, _ = data
+    dX, dy = da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500)
+    with pytest.raises(ValueError, match=r"'reference_losses'.*one entry for each of the 1500"):
+        RobustRegressor().fit(dX, dy, reference_losses=dy[1:])
+    wrong = da.from_array(damaged(y, 700, np.nan), chunks=500)
+    with pytest.raises(ValueError, match=r"'reference_losses'.*nan in row 200 of partition 1"):
+        RobustRegressor().fit(dX, dy, reference_losses=wrong)
+    with pytest.raises(ValueError, match="'reference_losses' parameter must be None for several"):
+        stress_test({"one": dy, "two": dy}, reference_losses=dy)
+    with pytest.raises(RuntimeError, match=r"Partition 1 .*'reference_losses'.* Got nan"):
+        stress_test(dy, reference_losses=wrong)
+
+
 def test_parquet_folders_and_columns_by_name(client, data, tmp_path):
     """A path stands for a dataframe; y, weights and groups may be columns of it."""
     X, y, weights = data
@@ -450,7 +494,7 @@ WRONG = {
     "large y": ("y", 0, 1e200, {}, "at most 1e.140"),
     "a checkpoint": ("", 0, 0, {"solver": drolearn.GSSG(checkpoint="x")}, "have no checkpoint"),
     "corners": ("", 0, 0, {"divergence": drolearn.CVaR(0.1)}, "must be strictly convex"),
-    "a reference": ("", 0, 0, {"reference": "auto"}, "'reference' parameter must be None"),
+    "a reference": ("", 0, 0, {"reference": "auto"}, "to fit, as 'reference_losses'"),
     "l1": ("", 0, 0, {"l1": 0.1}, "'l1'.*must be 0.0 on a cluster"),
     "trim": ("", 0, 0, {"trim": 0.1}, "'trim'.*must be 0.0 on a cluster"),
     "stored weights": ("", 0, 0, {"store_weights": True}, "'store_weights'.*must be False"),

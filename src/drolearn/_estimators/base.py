@@ -346,7 +346,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
 
     def _loss_without_reference(self, problem: Problem, theta: Array) -> float:
         """The robust loss of a model that was fitted with a reference."""
-        problem = replace(problem, reference=None)
+        problem = problem.without_reference()
         if self.tau is not None:
             return soft_worst(problem, float(self.tau), theta).value
         return problem.evaluate(problem.scores(theta)).value

@@ -19,6 +19,7 @@ from drolearn._inner.block_search import Sample, Search
 from drolearn._inner.smoothing import smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn._solvers.block_layout import Layout, LayoutPass
+from drolearn._solvers.block_regret import LargestLossPass, losses_alone, value_of_reference
 from drolearn._solvers.block_rows import (
     At,
     BaselinePass,
@@ -108,6 +109,8 @@ class BlockProblem(Problem):
         The blocks, of type `RowBlock`.
     facts : Facts
         What is known of all rows.
+
+    With reference losses, which are in the blocks, `reference` is an empty array.
     """
 
     blocks: Blocks[RowBlock] = field(kw_only=True)
@@ -164,8 +167,11 @@ class BlockProblem(Problem):
             X = vstack(rows.X, format="csr")
         else:
             X = np.concatenate(rows.X)
-        weights = np.concatenate(rows.weights) if rows.weights else None
-        return replace(self.without_rows(), X=X, y=np.concatenate(rows.y), weights=weights)
+        weights, reference = (
+            np.concatenate(parts) if parts else None for parts in (rows.weights, rows.reference)
+        )
+        known = {"X": X, "y": np.concatenate(rows.y), "weights": weights, "reference": reference}
+        return replace(self.without_rows(), **known)
 
     def without_rows(self) -> Problem:
         """A problem in this process that needs X, y and weights."""
@@ -373,7 +379,18 @@ class BlockProblem(Problem):
 
     def largest_loss(self, at: Evaluation) -> float:
         """The largest loss of a row with positive weight."""
+        if self.reference is not None:
+            return self.blocks.run(LargestLossPass(_of_blocks(at).at.theta))
         return float(_of_blocks(at).row[2])
+
+    @property
+    def value_without_losses(self) -> float:
+        """The robust loss if all losses were 0: with a reference, that of −c."""
+        return 0.0 if self.reference is None else value_of_reference(self)
+
+    def without_reference(self) -> BlockProblem:
+        """The same problem without a reference."""
+        return self if self.reference is None else losses_alone(self)
 
     def largest_slope(self, at: Evaluation) -> float:
         """The largest derivative of a loss in a score, in absolute value."""

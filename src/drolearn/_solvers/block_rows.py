@@ -341,6 +341,7 @@ class Rows(NamedTuple):
     X: list[Any]
     y: list[Array]
     weights: list[Array]
+    reference: list[Array]
 
 
 @dataclass(frozen=True)
@@ -356,10 +357,11 @@ class RowsPass(Pass[RowBlock, Rows]):
         if not chosen.size:
             return None
         weights = [] if block.b is None else [block.b[chosen]]
-        return Rows([problem.X[chosen]], [problem.y[chosen]], weights)
+        reference = [] if problem.reference is None else [problem.reference[chosen]]
+        return Rows([problem.X[chosen]], [problem.y[chosen]], weights, reference)
 
     def add(self, first: Rows, second: Rows) -> Rows:
-        return Rows(first.X + second.X, first.y + second.y, first.weights + second.weights)
+        return Rows(*(one + other for one, other in zip(first, second, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -296,6 +296,10 @@ class Problem(ScaledRows):
             total += float(z.sum() if b is None else b[first : first + y.size] @ z)
         return abs(total / (self.n if b is None else float(b.sum())))
 
+    def without_reference(self) -> Problem:
+        """The same problem without a reference: its value is the robust loss."""
+        return replace(self, reference=None)
+
     @property
     def value_without_losses(self) -> float:
         """The robust loss if all losses were 0: with a reference, that of −c."""

@@ -47,11 +47,11 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
     fit_intercept, class_weight : optional
         As in :class:`drolearn.RobustClassifier`.
     solver : str or Solver, default="auto"
-        "exact", "lbfgs" or "newton", or "gssg", "pssg" or "sgd"; "auto" is "exact".
+        As in memory, but without a checkpoint; "auto" is "exact".
     max_iter, tol : optional
         As in :class:`drolearn.RobustClassifier`.
     random_state : optional
-        Seed of "gssg", "pssg" and "sgd": the same integer gives the same bits.
+        Seed of stochastic solvers: the same integer gives the same bits.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches.
     store_weights : bool, default=False
@@ -61,7 +61,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
     verbose : int, default=0
         If positive, print the progress.
     reference : None
-        Only None is accepted.
+        Only None is accepted: pass the losses of a reference to `fit`, as `reference_losses`.
     client : Client, default=None
         The client of the cluster; None for the one that was made last.  `clone` keeps it, and a
         pickle does not hold it.
@@ -174,8 +174,9 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
             The ball then reweights groups instead of rows, and takes every divergence.
         classes : array-like, default=None
             The classes, which y must not exceed; None finds them in the pass that checks the data.
-        reference_losses : None
-            Not supported on a cluster.
+        reference_losses : Dask array or series of shape (n_samples,), or str, default=None
+            Losses of a reference model on rows that it has not seen: the fit then minimises the
+            robust regret.
 
         Returns
         -------
@@ -200,8 +201,7 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         ...     RobustClassifier(rho=0.01).fit(X, y).classes_
         array(['no', 'yes'], dtype='<U3')
         """
-        self._refuse(reference_losses=reference_losses)
-        return self._fit_on_cluster(X, y, sample_weight, groups, classes)
+        return self._fit_on_cluster(X, y, sample_weight, groups, reference_losses, classes)
 
     def _set_classes(self, found: Found, classes: Any) -> tuple[NDArray[Any], Array | None]:
         names = list(found.classes) if classes is None else list(np.asarray(classes).tolist())

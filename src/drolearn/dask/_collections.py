@@ -28,12 +28,17 @@ __all__ = [
 
 
 class Partition(NamedTuple):
-    """The data of one partition; weights are None if all rows have the same, as are no groups."""
+    """The data of one partition.
+
+    Weights are None if all rows have the same, as are groups and losses of a reference if there
+    are none.
+    """
 
     X: Any
     y: Any
     weights: Any
     groups: Any
+    reference: Any
 
 
 def is_collection(values: Any) -> bool:
@@ -79,20 +84,23 @@ def with_columns(X: Any, **others: Any) -> tuple[Any, dict[str, Any]]:
     return frame.drop(columns=list(dict.fromkeys(used))) if used else frame, found
 
 
-def partitions_of(X: Any, y: Any, sample_weight: Any, groups: Any = None) -> list[Any]:
+def partitions_of(
+    X: Any, y: Any, sample_weight: Any = None, groups: Any = None, reference_losses: Any = None
+) -> list[Any]:
     """The partitions as delayed objects."""
     X = as_rows(X)
     y = as_vector("y", y)
     parts = [_delayed("X", X, X), _delayed("y", y, X)]
-    if sample_weight is not None:
-        weights = as_vector("sample_weight", sample_weight)
-        parts.append(_delayed("sample_weight", weights, X))
-    else:
-        parts.append([None] * len(parts[0]))
-    if groups is not None:
-        parts.append(_delayed("groups", _as_columns("groups", groups), X))
-    else:
-        parts.append([None] * len(parts[0]))
+    given = {
+        "sample_weight": (sample_weight, as_vector),
+        "groups": (groups, _as_columns),
+        "reference_losses": (reference_losses, as_vector),
+    }
+    for parameter, (values, form) in given.items():
+        if values is None:
+            parts.append([None] * len(parts[0]))
+        else:
+            parts.append(_delayed(parameter, form(parameter, values), X))
     return [delayed(Partition)(*part) for part in zip(*parts, strict=True)]
 
 
@@ -111,15 +119,20 @@ def as_rows(X: Any) -> Any:
     return X.rechunk(whole) if X.numblocks[1] > 1 else X
 
 
-def losses_and_weights(z: Any, b: Any) -> tuple[list[Any], Any, Any]:
-    """The partitions as delayed pairs, and both as arrays with the same chunks."""
+def losses_and_weights(
+    z: Any, b: Any, parameter: str = "sample_weight"
+) -> tuple[list[Any], Any, Any]:
+    """The partitions as delayed pairs, and both as arrays with the same chunks.
+
+    `parameter` is the name of the second vector in errors.
+    """
     z, b = _as_array(z), None if b is None else _as_array(b)
     first = _delayed("losses", z, z)
     if b is None:
         second = [None] * len(first)
     else:
-        b = _aligned("sample_weight", b, z)
-        second = _delayed("sample_weight", b, z)
+        b = _aligned(parameter, b, z)
+        second = _delayed(parameter, b, z)
     return [delayed(_pair)(*part) for part in zip(first, second, strict=True)], z, b
 
 

@@ -34,7 +34,7 @@ from drolearn.dask._collections import (
     with_columns,
 )
 from drolearn.dask._engine import DaskBlocks, LostWorkersError
-from drolearn.dask._losses import as_client, worst_case
+from drolearn.dask._losses import as_client, regrets, worst_case
 from drolearn.dask._parquet import is_path
 from drolearn.dask._rows import Found, FoundPass, MakeRows, MakeTable, Setup, WeightsPass
 from drolearn.divergence import as_divergence, radius_for
@@ -104,14 +104,22 @@ class DaskLinear(RobustLinear):
         """Set `classes_`; return the classes and their weights, None for regression."""
 
     def _fit_on_cluster(
-        self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Any
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        reference_losses: Any,
+        classes: Any = None,
     ) -> Self:
         """Fit the model to Dask collections."""
         client, is_regression = self.client_, self._is_regression
         self._refuse_what_needs_rows(groups is not None)
-        X, given = with_columns(X, y=y, sample_weight=sample_weight, groups=groups)
-        y, sample_weight, groups = given.values()
-        partitions = partitions_of(X, y, sample_weight, groups)
+        X, given = with_columns(
+            X, y=y, sample_weight=sample_weight, groups=groups, reference_losses=reference_losses
+        )
+        y, sample_weight, *_ = given.values()
+        partitions = partitions_of(X, **given)
         context = self._init_callback_context(max_subtasks=math.ceil(self.max_iter))
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         arguments = {"estimator": self, "X": X, "y": y, "metadata": metadata}
@@ -122,6 +130,8 @@ class DaskLinear(RobustLinear):
             problem = self._block_problem(
                 blocks, found, names, class_weights, sample_weight is not None
             )
+            if given["reference_losses"] is not None:
+                problem = replace(problem, reference=np.empty(0))  # those of rows are in the blocks
             warn_of_all_weights(problem, stacklevel=4)
 
             def in_ball(radius: float) -> BlockProblem:
@@ -138,8 +148,8 @@ class DaskLinear(RobustLinear):
                 raise LostWorkersError(self._with_last_iterate(error, problem, last)) from error
             self._set_attributes(fitted, solution, found.dtype)
             self.n_rounds_ = blocks.rounds
-        context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
-        self._report(fitted, solution, stacklevel=4)
+            context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+            self._report(fitted, solution, stacklevel=4)  # may make a pass
         return self
 
     def _with_last_iterate(
@@ -180,15 +190,6 @@ class DaskLinear(RobustLinear):
             )
         return solver
 
-    def _refuse(self, **arguments: Any) -> None:
-        """Refuse arguments of `fit` that need the estimators of drolearn."""
-        for name, value in arguments.items():
-            if value is not None:
-                raise ValueError(
-                    f"The '{name}' parameter must be None on a cluster. Got "
-                    f"{type(value).__name__} instead: use the estimators of drolearn for it."
-                )
-
     def _refuse_what_needs_rows(self, grouped: bool) -> None:
         """Refuse parameters that need single rows in this process."""
         self._solver()
@@ -199,8 +200,14 @@ class DaskLinear(RobustLinear):
                 f"or 'kl', or there must be groups. Got {divergence!r} instead; "
                 f"the estimators of drolearn take it."
             )
+        if self.reference is not None:
+            raise ValueError(
+                f"The 'reference' parameter must be None on a cluster. Got {self.reference!r} "
+                f"instead: pass its losses on rows that it has not seen to fit, as "
+                f"'reference_losses'."
+            )
         for name, without in (
-            ("tau", None), ("l1", 0.0), ("trim", 0.0), ("reference", None), ("store_weights", False)
+            ("tau", None), ("l1", 0.0), ("trim", 0.0), ("store_weights", False)
         ):  # fmt: skip
             if getattr(self, name) is not without and getattr(self, name) != without:
                 raise ValueError(
@@ -400,8 +407,8 @@ class DaskLinear(RobustLinear):
             Base weights of the rows; equal if None.
         groups : None
             Only for data in memory.
-        reference_losses : None
-            Only for data in memory.
+        reference_losses : Dask array or series of shape (n_samples,), default=None
+            Losses of a reference model: the result is then the robust regret.
         tau : None
             Only for data in memory.
         trim : float, default=0.0
@@ -428,9 +435,7 @@ class DaskLinear(RobustLinear):
             return super().worst_case(
                 X, y, rho, sample_weight, groups, reference_losses, tau=tau, trim=trim
             )
-        given = {
-            "groups": groups, "reference_losses": reference_losses, "tau": tau, "trim": trim or None
-        }  # fmt: skip
+        given = {"groups": groups, "tau": tau, "trim": trim or None}
         for parameter, value in given.items():
             if value is not None:
                 raise ValueError(
@@ -438,11 +443,14 @@ class DaskLinear(RobustLinear):
                     f"Got {value!r} instead; to_local() has the model for data in memory."
                 )
         radius = self.rho_ if rho is None else rho
-        if isinstance(sample_weight, str):
-            sample_weight = with_columns(X, sample_weight=sample_weight)[1]["sample_weight"]
-        return worst_case(
-            self.losses(X, y), radius, self.divergence_, sample_weight, client=self.client_
-        )
+        of_rows = {"sample_weight": sample_weight, "reference_losses": reference_losses}
+        for name, values in of_rows.items():
+            if isinstance(values, str):
+                of_rows[name] = with_columns(X, **{name: values})[1][name]
+        losses, b = self.losses(X, y), of_rows["sample_weight"]
+        if of_rows["reference_losses"] is not None:
+            losses = regrets(losses, of_rows["reference_losses"])
+        return worst_case(losses, radius, self.divergence_, b, client=self.client_)
 
 
 class _LastIterate:

@@ -17,7 +17,7 @@ from drolearn.dask._collections import as_vector, losses_and_weights
 from drolearn.dask._engine import DaskBlocks
 from drolearn.divergence import Divergence, as_divergence, radius_for
 
-__all__ = ["MakeLosses", "as_client", "worst_case"]
+__all__ = ["MakeLosses", "as_client", "regrets", "worst_case"]
 
 Array = NDArray[np.float64]
 
@@ -187,6 +187,28 @@ def worst_case(
     arguments = (z,) if b is None else (z, b)
     weights = da.map_blocks(write, *arguments, dtype=np.float64, meta=np.empty(0))
     return replace(found.worst, weights=weights)
+
+
+def regrets(losses: Any, reference_losses: Any) -> Any:
+    """A Dask array of losses minus those of a reference model, in the chunks of the losses."""
+    c = as_vector("reference_losses", reference_losses)
+    _, z, c = losses_and_weights(losses, c, "reference_losses")
+    return da.map_blocks(_difference, z, c, dtype=np.float64, meta=np.empty(0))
+
+
+def _difference(z: Any, c: Any) -> Array:
+    z, c = np.asarray(z, dtype=np.float64), np.asarray(c, dtype=np.float64)
+    if z.shape != c.shape:
+        raise ValueError(
+            f"The 'reference_losses' parameter must have one loss for each of the {z.size} rows. "
+            f"Got {c.size} instead."
+        )
+    if not np.isfinite(c).all():
+        raise ValueError(
+            f"The 'reference_losses' parameter must hold finite numbers. "
+            f"Got {c[~np.isfinite(c)][0]} instead."
+        )
+    return z - c
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,11 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     fit_intercept : optional
         As in :class:`drolearn.RobustRegressor`.
     solver : str or Solver, default="auto"
-        "exact", "lbfgs" or "newton", or "gssg", "pssg" or "sgd"; "auto" is "exact".
+        As in memory, but without a checkpoint; "auto" is "exact".
     max_iter, tol : optional
         As in :class:`drolearn.RobustRegressor`.
     random_state : optional
-        Seed of "gssg", "pssg" and "sgd": the same integer gives the same bits.
+        Seed of stochastic solvers: the same integer gives the same bits.
     warm_start : bool, default=False
         Whether `fit` starts from the previous model if its shape matches.
     store_weights : bool, default=False
@@ -54,7 +54,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
     verbose : int, default=0
         If positive, print the progress.
     reference : None
-        Only None is accepted.
+        Only None is accepted: pass the losses of a reference to `fit`, as `reference_losses`.
     client : Client, default=None
         The client of the cluster; None for the one that was made last.  `clone` keeps it, and a
         pickle does not hold it.
@@ -156,8 +156,9 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         groups : Dask array, series or dataframe, default=None
             Group of each row, as in memory: names, several columns of names, or a Boolean matrix.
             The ball then reweights groups instead of rows, and takes every divergence.
-        reference_losses : None
-            Not supported on a cluster.
+        reference_losses : Dask array or series of shape (n_samples,), or str, default=None
+            Losses of a reference model on rows that it has not seen: the fit then minimises the
+            robust regret.
 
         Returns
         -------
@@ -181,8 +182,7 @@ class RobustRegressor(DaskLinear, regression.RobustRegressor):
         ...     RobustRegressor(l2=0).fit(X, y).coef_.round(3)
         array([1.])
         """
-        self._refuse(reference_losses=reference_losses)
-        return self._fit_on_cluster(X, y, sample_weight, groups, None)
+        return self._fit_on_cluster(X, y, sample_weight, groups, reference_losses)
 
     def _set_classes(self, found: Found, classes: Any) -> tuple[None, None]:
         self._loss()

@@ -33,6 +33,7 @@ class Table:
     y: NDArray[Any]
     weights: Array | None
     groups: Any
+    reference: Array | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,9 @@ class MakeTable:
         X, y = _matrix(data.X), np.asarray(data.y)
         n = X.shape[0]
         weights = None if data.weights is None else np.asarray(data.weights)
-        for parameter, values in (("y", y), ("sample_weight", weights)):
+        reference = None if data.reference is None else np.asarray(data.reference)
+        vectors = {"y": y, "sample_weight": weights, "reference_losses": reference}
+        for parameter, values in vectors.items():
             if values is not None and values.shape != (n,):
                 raise ValueError(
                     f"The '{parameter}' parameter must have one entry for each row of X. Got "
@@ -76,7 +79,10 @@ class MakeTable:
                     f"The 'sample_weight' parameter must hold weights of at least 0. "
                     f"Got {weights.min()} in {where} instead."
                 )
-        return Table(number, X, y, weights, data.groups)
+        if reference is not None:
+            reference = np.ascontiguousarray(reference, dtype=np.float64)
+            _refuse_not_finite("reference_losses", reference, where)
+        return Table(number, X, y, weights, data.groups, reference)
 
 
 def _matrix(X: Any) -> Any:
@@ -257,6 +263,7 @@ class MakeRows:
             l2=setup.l2,
             fit_intercept=setup.intercept,
             n_jobs=threads,
+            reference=table.reference,
         )
         problem = replace(problem, m=setup.m)  # a block may lack some classes
         if setup.groups is not None:

@@ -16,7 +16,7 @@ from drolearn._inner.block_search import BlockWorstCase, Survey, maximise_many, 
 from drolearn._inner.worst_case import inner_maximum, without_dust
 from drolearn.dask._collections import as_vector, grouped_losses
 from drolearn.dask._engine import DaskBlocks
-from drolearn.dask._losses import as_client
+from drolearn.dask._losses import as_client, regrets
 from drolearn.dask._stress_sums import (
     GroupPass,
     InfluencePass,
@@ -52,6 +52,7 @@ def stress_test(
     sample_weight: Any = None,
     divergence: str | Divergence | list[str | Divergence] = "chi2",
     rhos: ArrayLike | None = None,
+    reference_losses: Any = None,
     level: float = 0.95,
     client: Client | None = None,
 ) -> StressReport:
@@ -72,6 +73,9 @@ def stress_test(
         As in :func:`drolearn.stress_test`.
     rhos : array-like, default=None
         Radii; None for 200 that cover every subset of the rows, from all rows to a hundredth.
+    reference_losses : Dask array or series of shape (n,), default=None
+        Losses of a reference model.  Curve and groups are then those of the regret, the losses
+        minus these, of a single vector of losses.
     level : float, default=0.95
         The confidence level of the intervals.
     client : Client, default=None
@@ -120,15 +124,23 @@ def stress_test(
     named = losses if isinstance(losses, Mapping) else {"losses": losses}
     if not named:
         raise ValueError("The 'losses' parameter must hold at least one model. Got none.")
+    regret = reference_losses is not None
+    if regret and len(named) > 1:
+        raise ValueError(
+            f"The 'reference_losses' parameter must be None for several models: they hold one loss "
+            f"of each row. Got {len(named)} models."
+        )
     tables: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
     rows = 0
     for name, each in named.items():
         vector = as_vector("losses", each)
+        if regret:
+            vector = regrets(vector, reference_losses)
         b = None if sample_weight is None else as_vector("sample_weight", sample_weight)
         data = grouped_losses(vector, b, groups)
         columns = None if groups is None else _names_of(groups)
         with DaskBlocks(as_client(client), data, MakeStressBlock()) as blocks:
-            test = _Test(blocks, columns)
+            test = _Test(blocks, columns, regret)
             found, rows = test.tables(balls, halves, chance), test.known.every
         keys = {"model": str(name), "loss_name": "given"}
         for table in ("curve", "groups"):
@@ -136,8 +148,9 @@ def stress_test(
         tables["radii"] = found["radii"]
     frames = {name: pandas.DataFrame(each, columns=COLUMNS[name]) for name, each in tables.items()}
     return StressReport(
-        **frames, losses=("given",), divergences=tuple(chosen), level=chance, rows=rows
-    )
+        **frames, losses=("given",), divergences=tuple(chosen), level=chance, rows=rows,
+        regret=regret,
+    )  # fmt: skip
 
 
 def _names_of(groups: Any) -> list[str]:
@@ -153,7 +166,7 @@ def _names_of(groups: Any) -> list[str]:
 class _Test:
     """The stress test of one vector of losses."""
 
-    def __init__(self, blocks: DaskBlocks[Any], columns: list[str] | None) -> None:
+    def __init__(self, blocks: DaskBlocks[Any], columns: list[str] | None, regret: bool) -> None:
         known: Known | None = blocks.run(KnowPass())
         if known is None:
             raise ValueError(
@@ -161,6 +174,7 @@ class _Test:
                 "Got none instead."
             )
         self.blocks, self.known, self.columns = blocks, known, columns
+        self.zero_one = known.zero_one and not regret
         starts, n = {}, 0
         for number in sorted(known.rows):
             starts[number], n = n, n + known.rows[number]
@@ -205,7 +219,7 @@ class _Test:
         error = np.sqrt(total / (1.0 - norm)) if norm < 1.0 else np.full(len(found), np.nan)
         of_largest = sums[:, 6] - 2.0 * mean * sums[:, 7] + mean * mean * sums[:, 8]
         largest = np.divide(of_largest, total, out=np.ones(total.size), where=total > 0.0)
-        wrong = sums[:, 4] if self.known.zero_one else np.full(len(found), np.nan)
+        wrong = sums[:, 4] if self.zero_one else np.full(len(found), np.nan)
         return WorstCases(
             np.array([e.worst.value for e in found]), error, sums[:, 3], largest, wrong
         )
@@ -238,7 +252,7 @@ class _Test:
         """
         mean, rows, effective, equal = about
         count = len(balls)
-        if self.known.zero_one:
+        if self.zero_one:
             return binomial_intervals(mean, effective, balls, level)
         if rows == 1:
             none = np.full(count, np.nan)
@@ -297,7 +311,7 @@ class _Test:
         loss, ball = self.mean + x, ball_of_share(ChiSquare(), 1.0)
         error = math.sqrt(total / (1.0 - norm)) if norm < 1.0 else math.nan
         largest = (at_high / mass * (high - x)) ** 2 / total if total > 0.0 else 1.0
-        wrong = loss if self.known.zero_one else math.nan
+        wrong = loss if self.zero_one else math.nan
         numbers = (loss, error, norm, largest, wrong)
         found = WorstCases(*(np.array([number]) for number in numbers))
         ends = self._intervals(found, [ball], level, (loss, int(rows), 1.0 / norm, low == high))
