@@ -299,3 +299,22 @@ def test_data_errors(two_classes, three_classes):
         RobustClassifier(class_weight={"yes": -1.0}).fit(X, y)
     with pytest.raises(ValueError, match="at least two classes"):
         RobustClassifier(class_weight={"yes": 0.0}).fit(X, y)
+
+
+@pytest.mark.parametrize("name", ["fit", "losses"])
+def test_labels_of_several_types_are_refused(two_classes, name):
+    X, y = two_classes
+    mixed = np.array(["a" if label == y[0] else 1 for label in y], dtype=object)
+    model = RobustClassifier().fit(X, np.where(y == y[0], "a", "b"))
+    with pytest.raises(ValueError, match=r"'y' parameter must hold labels of one type"):
+        getattr(model, name)(X, mixed)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_losses_refuse_missing_labels(two_classes, missing):
+    X, y = two_classes
+    labels = np.where(y == y[0], "a", "b").astype(object)
+    model = RobustClassifier().fit(X, labels)
+    labels[3] = missing
+    with pytest.raises(ValueError, match=r"'y' parameter must not hold missing values. Got 1"):
+        model.losses(X, labels)

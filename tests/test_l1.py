@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -21,6 +22,7 @@ from drolearn import (
     RobustClassifierCV,
     RobustRegressor,
     RobustRegressorCV,
+    Spectral,
     solve,
 )
 
@@ -318,3 +320,22 @@ def test_a_stop_and_ctrl_c_leave_a_model_with_a_gap(divergence: str, calls: int)
     optimum = solve(X, y, **arguments).value
     for found in (stopped, interrupted):
         assert found.value - found.gap <= optimum + 1e-9
+
+
+def test_spectral_risks_of_several_classes():
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((60, 3)), np.arange(60) % 3
+    X[:, 0] += y
+    risk = Spectral(np.arange(60.0) ** 2)
+    solution = solve(X, y, rho=None, divergence=risk, loss="multinomial", l2=0.05, l1=0.01)
+    assert solution.converged
+    theta = cp.Variable((4, 3))
+    scores = np.column_stack([X, np.ones(60)]) @ theta
+    losses = cp.log_sum_exp(scores, axis=1) - scores[np.arange(60), y]
+    weights = np.array(risk.spectrum) / sum(risk.spectrum)
+    drops = np.diff(weights, prepend=0.0)
+    value = sum(drops[k] * cp.sum_largest(losses, 60 - k) for k in range(60))
+    penalty = 0.025 * cp.sum_squares(theta[:3]) + 0.01 * cp.norm1(theta[:3])
+    judge = cp.Problem(cp.Minimize(value + penalty))
+    judge.solve(solver="CLARABEL")
+    assert solution.value == pytest.approx(float(judge.value), rel=2e-6)

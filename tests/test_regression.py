@@ -83,3 +83,12 @@ def test_errors(regression):
         RobustRegressor().fit(X, y, np.zeros(600))
     with pytest.raises(ValueError, match="another loss of the residual"):
         RobustRegressor(loss=Loss.smoothed_hinge()).fit(X, y)
+
+
+@pytest.mark.parametrize("constant", [1.0, 0.1, -7.0, 1e5, 1e-8])
+@pytest.mark.parametrize("rho", [0.0, 0.1, 10.0])
+def test_constant_targets_are_fitted_to_rounding(regression, constant, rho):
+    X, y = regression
+    ours = RobustRegressor(rho).fit(X, np.full(y.size, constant))  # no ConvergenceWarning
+    assert ours.converged_
+    np.testing.assert_allclose(ours.predict(X), constant, rtol=1e-12)

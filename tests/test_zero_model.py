@@ -206,3 +206,13 @@ def test_the_default_radius_with_groups_references_and_straight_pieces():
     moved = RobustClassifier(divergence="total-variation", max_iter=1000)
     with pytest.warns(UserWarning, match="zero model is optimal|relative gap"):
         assert moved.fit(X, y).rho_ == 0.1
+
+
+@pytest.mark.parametrize("l2", [1e13, 1e30, 1e300])
+def test_a_huge_penalty_is_no_reason_for_a_smaller_radius(l2):
+    """Coefficients tend to 0, but not because of the ball."""
+    X, y, _ = _data(2)
+    assert rho_max(X, y) > 0.02
+    model = RobustClassifier(0.01, l2=l2).fit(X, y)  # no ZeroModelWarning
+    assert model.ending_ is Ending.CONVERGED
+    assert 0.0 < abs(model.coef_).max() < 100.0 / l2

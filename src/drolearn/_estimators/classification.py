@@ -289,8 +289,9 @@ class RobustClassifier(ClassifierMixin, ClassifierStreamMixin):
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> TrainingData:
         refuse_missing_labels(y)
         X, y = validate_data(self, X, y, **X_FORMATS)
+        classes, class_indices = distinct("y", y)  # before the next check, which sorts y, too
         check_classification_targets(y)
-        self.classes_, class_indices = distinct("y", y)
+        self.classes_ = classes
         weights, exponent = as_sample_weights(sample_weight, X)
         if self.classes_.size < 2:
             raise ValueError(

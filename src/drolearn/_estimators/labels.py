@@ -20,8 +20,8 @@ def as_class_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int6
     refuse_missing_labels(y)
     labels = column_or_1d(y, warn=True)
     assert_all_finite(labels, input_name="y")
+    classes, codes = distinct("y", labels)  # before the next check, which sorts the labels, too
     check_classification_targets(labels)
-    classes, codes = distinct("y", labels)
     if classes.size < 2:
         raise ValueError(
             f"Classifier can't train when only one class is present. The data contains only "
@@ -32,8 +32,9 @@ def as_class_labels(y: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.int6
 
 def known_labels(y: Any, classes: NDArray[Any], estimator: object) -> NDArray[Any]:
     """Labels of other rows, which must be among the classes of the fit."""
+    refuse_missing_labels(y)
     labels = column_or_1d(y)
-    unknown = np.setdiff1d(labels, classes)
+    unknown = np.setdiff1d(distinct("y", labels)[0], classes)
     if unknown.size:
         raise ValueError(
             f"The 'y' parameter must hold labels that {type(estimator).__name__} was fitted with. "

@@ -32,6 +32,9 @@ _STRICT = 1e5
 _BALANCED = 1e-6
 # If the zero model is optimal, a value below this share of its loss is not reached.
 _NEAR_ZERO_MODEL = 0.97
+# From this penalty of a scaled coordinate on, the scaling is that of the penalty, and gradients are
+# tiny in it for all weights of the rows.
+_DOMINATES = 0.999
 
 
 @dataclass(slots=True)
@@ -167,6 +170,8 @@ def _closest_weights(problem: Problem) -> tuple[SmallestBall, float]:
 
     For total variation and CVaR they are the closest ones in χ²; others may be closer.
     """
+    if problem.zero_dual is None and problem.l2 and float(problem.penalty.max()) > _DOMINATES:
+        problem = replace(problem, l2=0.0, measured=None)
     if problem.divergence.strictly_convex:
         ball = (problem.shared_ball or SharedBall()).within(problem)
         return ball, ball.rho

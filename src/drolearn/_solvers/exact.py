@@ -43,7 +43,7 @@ from drolearn._solvers.group_steps import balanced
 from drolearn._solvers.iterations import Iterates, Run, can_separate
 from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.problem import Evaluation, Problem
-from drolearn._solvers.warm_start import warm_start
+from drolearn._solvers.warm_start import constant_start, warm_start
 
 __all__ = ["STAGES", "ExactState", "Minimum", "minimise"]
 
@@ -209,6 +209,8 @@ class _Solve(Run):
         problem = self.problem
         if np.any(v):
             self.iterates = Iterates(point_at(problem, v, ROBUST))
+        elif constant := constant_start(problem):
+            self.iterates = Iterates(point_at(problem, constant[0], ROBUST, constant[1]))
         elif warm := warm_start(problem, self.direction, self.may_switch, self.tol):
             self.direction, self.keep_memory = warm.direction, True
             self.iterates = Iterates(warm.point, memory=warm.memory)

@@ -147,6 +147,8 @@ def _rows_of_classes(problem: Problem, at: Evaluation, bend: Bend) -> tuple[Arra
     """Jᵀ diag(v) J and Jᵀ C for a ball over rows."""
     m, size = problem.m, problem.d + 1
     slopes = at.slopes.reshape(-1, m)
+    # Spectral risks have one column for each block of equal weights, as a sparse matrix.
+    columns = bend.columns if isinstance(bend.columns, np.ndarray) else bend.columns.toarray()
     total = np.empty((m, size, m, size))
     for k in range(m):
         for other in range(k + 1):
@@ -157,7 +159,7 @@ def _rows_of_classes(problem: Problem, at: Evaluation, bend: Bend) -> tuple[Arra
             total[k, :, other], total[other, :, k] = block, block.T
     sides = [
         problem.scaled_gradient(problem.data_gradient((slopes * column[:, None]).ravel()))
-        for column in bend.columns.T
+        for column in columns.T
     ]
     return total.reshape(m * size, m * size), np.column_stack(sides)
 

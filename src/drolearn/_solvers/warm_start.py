@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from drolearn._solvers.certificate import Point
 from drolearn._solvers.directions import ROBUST, Memory, can_newton, newton_cost, point_at, point_of
@@ -12,7 +13,9 @@ from drolearn._solvers.ending import Ending
 from drolearn._solvers.iterations import Iterates, Run, near_baseline
 from drolearn._solvers.problem import Problem
 
-__all__ = ["WarmStart", "warm_start"]
+__all__ = ["WarmStart", "constant_start", "warm_start"]
+
+Array = NDArray[np.float64]
 
 # The problem is solved on n/16 and n/4 rows (n at most `most_sampled`), if n/16 is at least this
 # many rows, and this many for each column.  The tolerance is _ROUGH · d/rows, about the sampling
@@ -64,6 +67,22 @@ def warm_start(problem: Problem, direction: str, may_switch: bool, tol: float) -
         return None
     point = point_of(problem, run.point.v, at)
     return WarmStart(point, run.direction, run.iterates.memory)
+
+
+def constant_start(problem: Problem) -> tuple[Array, Array] | None:
+    """The model of regressions whose targets are all equal, and its scores; None for others.
+
+    Steps would end at rounding errors of the targets, which no tolerance is relative to.
+    """
+    regression = problem.loss.of == "residual" and problem.reference is None
+    if not (problem.local and regression and problem.intercept):
+        return None
+    y = problem.y if problem.weights is None else problem.y[problem.weights > 0.0]
+    if y.min() < y.max():
+        return None
+    model = problem.zeros()
+    model[:, -1] = y[0]
+    return problem.from_model(model), np.full(problem.n, y[0])
 
 
 def _rows(problem: Problem, share: int) -> int:

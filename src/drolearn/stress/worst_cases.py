@@ -80,7 +80,7 @@ class Sample:
         """The effective number of rows, 1/Σ b²."""
         return float(self.z.size) if self.weights is None else 1.0 / float(self.base @ self.base)
 
-    def part(self, chosen: NDArray[np.bool_]) -> Sample:
+    def part(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Sample:
         """The sample of some rows."""
         weights = None if self.weights is None else self.weights[chosen]
         wrong = None if self.wrong is None else self.wrong[chosen]
