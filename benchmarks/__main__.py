@@ -23,6 +23,7 @@ from benchmarks import (
     profile,
     regret,
     report,
+    rounds,
     scaling,
     shifts,
     slices,
@@ -61,6 +62,7 @@ PARTS = {
     "spectral": spectral,
     "trimming": trimming,
     "scaling": scaling,
+    "rounds": rounds,
 }
 names = sys.argv[1:] or list(PARTS)
 unknown = [name for name in names if name not in PARTS]

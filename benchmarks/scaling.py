@@ -21,7 +21,7 @@ import numpy as np
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
-from benchmarks import dask_ml
+from benchmarks import dask_ml, rounds
 from benchmarks.dask import COLUMNS, cpu_seconds, rows
 from benchmarks.machine import DOCS, load, save
 from drolearn._blocks import Pass
@@ -240,6 +240,7 @@ def page(runs: list[dict[str, Any]]) -> str:
             "Simulated, with these costs, latencies of 0.5 ms and an exponential one of the same "
             "mean, each way:\n",
             simulated_table(content["simulation"]),
+            rounds.section(load("rounds")["runs"]),
             dask_ml.section(load("dask_ml")),
         ]
     )

@@ -19,7 +19,7 @@ from drolearn._inner.worst_case import WorstCase, not_solved
 from drolearn.divergence import Divergence
 
 __all__ = [
-    "BlockWorstCase", "Forecast", "Guess", "LossBlock", "Losses", "Sample", "Search", "Survey",
+    "BlockWorstCase", "Guess", "LossBlock", "Losses", "Sample", "Search", "Survey",
     "SurveyPass", "joined", "maximise", "maximise_many", "run_searches", "stride_for", "survey_of",
     "sweep_of", "weights_of",
 ]  # fmt: skip
@@ -128,30 +128,8 @@ class Guess(NamedTuple):
     of_sample: tuple[float, float]
 
 
-class Range(NamedTuple):
-    """The survey of the last losses, and the range of their sample."""
-
-    row: Array
-    of_sample: tuple[float, float]
-
-
-class Forecast(NamedTuple):
-    """A search that starts before the range of the losses is known."""
-
-    state: bytes
-    low: float
-    high: float
-    """The search is valid if all losses lie between these."""
-    of_sample: tuple[float, float]
-
-
 # Losses of a sample, and their base weights.
 Sample = tuple[Array, Array | None]
-# A forecast leaves room for these shares of the range below and above the last losses.
-_ROOM_BELOW, _ROOM_ABOVE = 0.05, 0.25
-# Below this share of the range, α says that few losses carry the worst case: then the largest loss
-# must be known.  So it must if the radius is more than this share of the largest possible one.
-_FEW_LOSSES, _LARGE_BALL = 1e-2, 0.1
 
 
 def stride_for(divergence: Divergence, n: int) -> int:
@@ -170,7 +148,6 @@ class Search:
         self.divergence, self.rho, self.n = divergence, rho, n
         self.stride = stride_for(divergence, n) if rho > 0.0 or divergence.name == "cvar" else 0
         self.last: Guess | None = None
-        self.range: Range | None = None
         self.sweeps = 0  # of the last worst case
 
     def guess(self, sample: Sample | None) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -203,29 +180,6 @@ class Search:
     def _search(self, row: Array, guess: tuple[float, float]) -> _core.Search:
         return _core.Search(self.divergence.core, self.rho, self.n, row.reshape(1, 5), guess)
 
-    def forecast(self, sample: Sample) -> Forecast | None:
-        """Start a search from the range of the last losses and a sample of the new ones.
-
-        The losses only have to lie within a wider range: what the search computes depends on it
-        by rounding errors.  None if it is too uncertain.
-        """
-        family, known = self.divergence.family, self.range
-        if known is None or self.last is None or family in ("custom", "cvar", "total-variation"):
-            return None
-        guess, of_sample = self.guess(sample)
-        if not all(map(math.isfinite, (*guess, *of_sample, *self.last.of_sample))):
-            return None
-        spread = float(known.row[2] - known.row[1])
-        if not guess[0] >= _FEW_LOSSES * spread:
-            return None
-        if self.rho > _LARGE_BALL * self.divergence.maximum(known.row[3] / known.row[4]):
-            return None
-        low, high = _range_of(sample)
-        row = known.row.copy()
-        row[1] -= _ROOM_BELOW * spread + 2.0 * max(known.of_sample[0] - low, 0.0)
-        row[2] += _ROOM_ABOVE * spread + 2.0 * max(high - known.of_sample[1], 0.0)
-        return Forecast(self._search(row, guess).state, row[1], row[2], of_sample)
-
     def expects_weights(self, state: bytes, k: int) -> bool:
         """Whether the k-th sweep from this state is expected to write the final weights."""
         out = np.full(1, np.nan)
@@ -239,44 +193,23 @@ class Search:
         survey: Survey,
         sweep: Callable[[bytes, int], Array],
         sample: Sample | None = None,
-        forecast: tuple[Forecast, Array] | None = None,
+        start: tuple[float, float] | None = None,
     ) -> BlockWorstCase | None:
         """Solve the worst case by sweeps; None if a loss is not finite.
 
         `sweep(state, k)` returns the sums of the k-th sweep over all blocks.  `sample` defaults to
-        that of the survey.  `forecast` has the sums of the sweep from its state.
+        that of the survey.  `start` are multipliers that are known to be close.
         """
         if np.isnan(survey.row[0]):
             return None
-        if sample is None and self.stride:
+        if sample is None and start is None and self.stride:
             b = np.concatenate(survey.sample_weights) if survey.sample_weights else None
             sample = np.concatenate(survey.sample), b
-        found = None
-        if forecast is not None:
-            found = self._from_forecast(survey, sweep, *forecast)
-        if found is None:
-            guess, of_sample = self.guess(sample)
-            found = self._maximise(self._search(survey.row, guess), sweep, of_sample)
+        guess, of_sample = self.guess(sample) if start is None else (start, (math.inf, 0.0))
+        found = self._maximise(self._search(survey.row, guess), sweep, of_sample)
         if isinstance(found, str):
             raise RuntimeError(not_solved(self.divergence, self.rho, found))
-        if sample is not None and sample[0].size:
-            self.range = Range(survey.row, _range_of(sample))
         return found
-
-    def _from_forecast(
-        self,
-        survey: Survey,
-        sweep: Callable[[bytes, int], Array],
-        forecast: Forecast,
-        sums: Array,
-    ) -> BlockWorstCase | None:
-        """Continue a search from a forecast; None if that was wrong."""
-        if not forecast.low <= survey.row[1] <= survey.row[2] <= forecast.high:
-            return None
-        search = _core.Search(self.divergence.core, forecast.state)
-        search.advance(sums.reshape(1, 6))
-        found = self._maximise(search, sweep, forecast.of_sample, forecast.state)
-        return None if isinstance(found, str) else found
 
     def conclude(
         self, search: _core.Search, of_sample: tuple[float, float], state: bytes, sweeps: int
@@ -297,25 +230,14 @@ class Search:
         search: _core.Search,
         sweep: Callable[[bytes, int], Array],
         of_sample: tuple[float, float],
-        state: bytes = b"",
     ) -> BlockWorstCase | str:
-        """Sweep until the search is done; what is wrong if it fails.
-
-        `state` is that before the sweep that was made already, if there was one.
-        """
-        sweeps = 1 if state else 0
+        """Sweep until the search is done; what is wrong if it fails."""
+        state, sweeps = b"", 0
         while not search.done:
             state = search.state
             search.advance(sweep(state, sweeps).reshape(1, 6))
             sweeps += 1
         return self.conclude(search, of_sample, state, sweeps)
-
-
-def _range_of(sample: Sample) -> tuple[float, float]:
-    """The smallest and the largest loss of a sample."""
-    z, b = sample
-    used = z if b is None or not b.any() else z[b > 0.0]
-    return float(used.min()), float(used.max())
 
 
 # -- losses that blocks hold ---------------------------------------------------------------------

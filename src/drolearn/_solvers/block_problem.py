@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drolearn._blocks import Blocks
-from drolearn._inner.block_search import Sample, Search
+from drolearn._inner.block_search import Sample, Search, Survey
 from drolearn._inner.smoothing import smoothed
 from drolearn._inner.worst_case import WorstCase, inner_maximum
 from drolearn._solvers.block_layout import Layout, LayoutPass
@@ -43,6 +43,7 @@ from drolearn._solvers.block_rows import (
     ZeroDualPass,
     ZeroNewtonPass,
 )
+from drolearn._solvers.block_trials import Multipliers, Trials
 from drolearn._solvers.columns import Columns, Moments
 from drolearn._solvers.linear_algebra import solve_spd
 from drolearn._solvers.problem import Evaluation, Problem
@@ -232,12 +233,7 @@ class BlockProblem(Problem):
     def evaluate_or_none(
         self, scores: Array, plain: bool = False, epsilon: float = 0.0
     ) -> BlockEvaluation | None:
-        """Robust loss and its gradient at the model `scores`; None if a loss is not finite.
-
-        The first round computes the losses and the first sweep of a search whose start is
-        predicted; usually one more round writes the weights and computes the gradient.  Where the
-        smoothed loss has other weights, it takes some more rounds.
-        """
+        """Robust loss and its gradient at the model `scores`; None if a loss is not finite."""
         theta = scores.copy()
         if plain or self.plain:
             return self._mean(theta)
@@ -246,16 +242,13 @@ class BlockProblem(Problem):
         sharp = self._robust(theta)
         return sharp if sharp is None or epsilon == 0.0 else self._smoothed(sharp, epsilon)
 
-    def _robust(self, theta: Array) -> BlockEvaluation | None:
-        """The robust loss and its gradient."""
+    def _robust(
+        self, theta: Array, look: Look | None = None, start: Multipliers | None = None
+    ) -> BlockEvaluation | None:
+        """The robust loss and its gradient; `start` are multipliers that are close."""
         search, gradient, run = self.robust_search, None, self.blocks.run
-        sample = self._sample_of_losses(theta)
-        predicted = None if sample is None else search.forecast(sample)
-        state = b"" if predicted is None else predicted.state
-        look = run(LookPass(At(theta, search.divergence, state)))
-        forecast = None
-        if predicted is not None and look.sweep is not None:
-            forecast = predicted, look.sweep
+        look = look or run(LookPass(theta))
+        sample = None if start else self._sample_of_losses(theta)
 
         def sweep(state: bytes, k: int) -> Array:
             nonlocal gradient
@@ -264,7 +257,7 @@ class BlockProblem(Problem):
             gradient = sums.gradient
             return sums.sweep
 
-        found = search.maximise(look.survey, sweep, sample, forecast)
+        found = search.maximise(look.survey, sweep, sample, start)
         if found is None:
             return None
         at = At(theta, search.divergence, found.state)
@@ -276,11 +269,48 @@ class BlockProblem(Problem):
         if 0.0 < worst.alpha < math.inf:
             value = worst.value + worst.alpha * (worst.rho - worst.achieved)
             worst = replace(worst, value=value)
+        self.trials.start(theta, Multipliers(worst.alpha, worst.lam), worst.value, gradient)
         return _evaluation(at, worst, gradient, look)
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Evaluations in one round."""
+
+        def guess(theta: Array) -> Multipliers | None:
+            sample = self._sample_of_losses(theta)
+            return None if sample is None else Multipliers(*self.robust_search.guess(sample)[0])
+
+        facts, scaled = self.facts, self.scaled_gradient
+        return Trials(
+            self.blocks, self.divergence, self.rho, facts.mass, facts.least, guess, scaled
+        )
+
+    def trial(
+        self, scores: Array, plain: bool = False, epsilon: float = 0.0
+    ) -> BlockEvaluation | None:
+        """The robust loss and its gradient, in one round if multipliers are predicted well."""
+        if plain or self.plain or epsilon > 0.0 or self.groups is not None:
+            return self.evaluate_or_none(scores, plain, epsilon)
+        theta = scores.copy()
+        found, look = self.trials.of(theta)
+        if found is None or look is None:
+            return self._robust(theta, look)
+        multipliers = *found.multipliers, 0.0
+        worst = WorstCase(_NONE, found.value, self.rho, *multipliers, self.rho, self.divergence)
+        at = At(theta, self.divergence, b"", self.trials.smooth(found.multipliers))
+        return _evaluation(at, worst, found.gradient, look)
+
+    def refined(self, at: Evaluation) -> Evaluation:
+        """The same evaluation without the error of a `trial`."""
+        at = _of_blocks(at)
+        smooth, look = at.at.smooth, Look(Survey(at.row, [], []), at.largest_slope)
+        if smooth is None or not smooth.in_ball:
+            return at
+        return self._robust(at.scores, look, Multipliers(smooth.alpha, smooth.lam)) or at
 
     def _of_groups(self, theta: Array, epsilon: float) -> BlockEvaluation | None:
         """The robust loss over groups: this process solves the worst case of their mean losses."""
-        look, losses = self.blocks.run(GroupLossPass(theta, self.divergence))
+        look, losses = self.blocks.run(GroupLossPass(theta))
         if self.groups is None or np.isnan(look.survey.row[0]):
             return None
         bend, shares = None, self.groups.shares
@@ -429,7 +459,7 @@ class BlockProblem(Problem):
             multipliers = where.smooth.alpha, where.smooth.top + where.smooth.lam
         task = SecondOrderPass(where, self.columns, multipliers, self.facts.mass)
         hessian, sides, m = self.blocks.run(task)
-        if where.smooth is None:
+        if where.smooth is None or where.smooth.in_ball:
             return hessian, sides, m
         # α is given: only λ depends on the losses.
         return hessian, sides * [1.0, 0.0], m * [[1.0, 0.0], [0.0, 0.0]]

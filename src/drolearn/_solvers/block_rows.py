@@ -33,7 +33,7 @@ __all__ = [
     "At", "BaselinePass", "DualPass", "GradientPass", "GroupGradientsPass", "GroupLossPass",
     "HessianPass", "Look", "LookPass", "Mean", "MeanPass", "MomentsPass", "RowBlock", "Rows",
     "RowsPass", "SecondOrderPass", "Smooth", "SmoothPass", "SmoothedPass", "SpreadPass",
-    "SweepPass", "ZeroDualPass", "ZeroNewtonPass",
+    "SweepPass", "ZeroDualPass", "ZeroNewtonPass", "shares_of",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ class RowBlock:
 
     def smooth(self, divergence: Divergence, smooth: Smooth) -> tuple[Array, Array, Array]:
         """Compute the base weights, s((z − λ)/α), and its derivative."""
-        base, t = _shares(self, smooth.mass), ((self.z - smooth.top) - smooth.lam) / smooth.alpha
+        base, t = shares_of(self, smooth.mass), ((self.z - smooth.top) - smooth.lam) / smooth.alpha
         s, rise = np.empty(t.size), np.empty(t.size)
         _core.follow(divergence.core, t, smooth.cap, s, rise)
         return base, s / smooth.total, rise
@@ -138,6 +138,8 @@ class Smooth(NamedTuple):
     cap: float
     """The largest s that is possible."""
     total: float = 1.0
+    in_ball: bool = False
+    """Whether α and λ are those of the worst case, so that both depend on the losses."""
 
 
 class At(NamedTuple):
@@ -155,36 +157,29 @@ class At(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The losses at a model, and the sums of a sweep over them if it was asked for."""
+    """The range of the losses at a model."""
 
     survey: Survey
     largest_slope: float
-    sweep: Array | None = None
 
     def joined(self, other: Look) -> Look:
-        """Join two parts, without sums of a sweep."""
+        """Join two parts."""
         largest = max(self.largest_slope, other.largest_slope)
         return Look(self.survey + other.survey, largest)
 
 
 @dataclass(frozen=True)
 class LookPass(Pass[RowBlock, Look]):
-    """Compute losses at θ; their range, and one sweep unless the state is empty."""
+    """Compute losses at θ, and their range."""
 
-    at: At
+    theta: Array
 
     def of(self, block: RowBlock) -> Look:
-        block.look(self.at.theta)
-        state = self.at.state
-        sweep = block.sweep(self.at.divergence, state) if state else None
-        return Look(survey_of(block, 0), float(abs(block.slopes).max()), sweep)
+        block.look(self.theta)
+        return Look(survey_of(block, 0), float(abs(block.slopes).max()))
 
     def add(self, first: Look, second: Look) -> Look:
-        look = first.joined(second)
-        if first.sweep is None or second.sweep is None:
-            return look
-        sweep = joined(self.at.divergence, self.at.state, first.sweep, second.sweep)
-        return look._replace(sweep=sweep)
+        return first.joined(second)
 
 
 class Sums(NamedTuple):
@@ -237,7 +232,7 @@ class MeanPass(Pass[RowBlock, Mean]):
     theta: Array
 
     def of(self, block: RowBlock) -> Mean:
-        look = LookPass(At(self.theta, block.problem.divergence, b"")).of(block)
+        look = LookPass(self.theta).of(block)
         total = float(block.z.sum() if block.b is None else block.b @ block.z)
         b = np.ones(block.z.size) if block.b is None else block.b
         return Mean(look, total, block.problem.data_gradient(block.slopes, b))
@@ -252,10 +247,9 @@ class GroupLossPass(Pass[RowBlock, tuple[Look, Array]]):
     """Compute losses at θ; their range, and the sums that make the mean losses of the groups."""
 
     theta: Array
-    divergence: Divergence
 
     def of(self, block: RowBlock) -> tuple[Look, Array]:
-        look = LookPass(At(self.theta, self.divergence, b"")).of(block)
+        look = LookPass(self.theta).of(block)
         return look, block.groups.means(block.z)
 
     def add(self, first: tuple[Look, Array], second: tuple[Look, Array]) -> tuple[Look, Array]:
@@ -305,7 +299,7 @@ class SmoothedPass(_Sum):
 
     def of(self, block: RowBlock) -> tuple[float, float, Array]:
         p = block.weigh(At(self.theta, self.divergence, b"", self.smooth))
-        base = _shares(block, self.smooth.mass)
+        base = shares_of(block, self.smooth.mass)
         first = float(p @ (block.z - self.smooth.top))
         gradient = block.problem.data_gradient(block.slopes, p)
         return self.divergence.between(p, base), first, gradient
@@ -454,7 +448,7 @@ class ZeroDualPass(_Sum):
     factor: float = 1.0
 
     def of(self, block: RowBlock) -> tuple[Array, float, float, float]:
-        problem, b = block.scaled(self.columns), _shares(block, self.mass)
+        problem, b = block.scaled(self.columns), shares_of(block, self.mass)
         p, h = dual_weights(problem, b, self.point, self.cap)
         p = self.factor * p
         divergence = problem.divergence.between(p, b)
@@ -472,7 +466,7 @@ class ZeroNewtonPass(_Sum):
     direction: Array | None = None
 
     def of(self, block: RowBlock) -> tuple[Array]:
-        problem, b = block.scaled(self.columns), _shares(block, self.mass)
+        problem, b = block.scaled(self.columns), shares_of(block, self.mass)
         _, h = dual_weights(problem, b, self.point, self.cap)
         if self.direction is None and has_small_matrix(problem):
             return (dual_hessian(problem, h),)
@@ -482,7 +476,7 @@ class ZeroNewtonPass(_Sum):
         return (np.append(moment_of(problem, change), change.sum()),)
 
 
-def _shares(block: RowBlock, mass: float) -> Array:
+def shares_of(block: RowBlock, mass: float) -> Array:
     """The weights of the rows as shares of all rows."""
     if block.b is None:
         return np.full(block.problem.n, 1.0 / mass)

@@ -85,7 +85,7 @@ def line_search(
         v = point.v + step * direction
         scores = step * score_change
         scores += point.at.scores
-        at = problem.evaluate_or_none(scores, *goal)
+        at = problem.trial(scores, *goal)
         if at is None or not _objective(problem, v, at) <= point.value + 1e-4 * step * slope:
             high = step
         else:

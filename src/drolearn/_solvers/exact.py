@@ -37,6 +37,7 @@ from drolearn._solvers.directions import (
     has_hessian,
     newton_cost,
     point_at,
+    point_of,
 )
 from drolearn._solvers.ending import Ending
 from drolearn._solvers.group_steps import balanced
@@ -342,6 +343,9 @@ class _Solve(Run):
     def known_gap(self) -> float:
         """The duality gap at the current point."""
         if self.gap is None:
+            at = self.problem.refined(self.point.at)
+            if at is not self.point.at:
+                self.iterates.point = point_of(self.problem, self.point.v, at)
             # After a stop the cheapest certificate has to do.
             tol = math.inf if self.ending.asked_for else self.tol
             self.gap = duality_gap(self.problem, self.point, tol)
@@ -377,6 +381,7 @@ class _Solve(Run):
         point = self.best or self.point  # the point of a smoothed loss has another value
         self.iterates.point = point
         gap = self.known_gap()
+        point = self.point  # refined
         if self.ending is Ending.EXHAUSTED:
             # The first steps decrease the plain mean, and may increase the robust loss.
             scores = problem.zero_scores()

@@ -215,6 +215,14 @@ class Problem(ScaledRows):
             raise ValueError(self._not_finite(scores))
         return evaluation
 
+    def trial(self, scores: Array, plain: bool = False, epsilon: float = 0.0) -> Evaluation | None:
+        """Like `evaluate_or_none`, for a step of a line search: a small error is allowed."""
+        return self.evaluate_or_none(scores, plain, epsilon)
+
+    def refined(self, at: Evaluation) -> Evaluation:
+        """The same evaluation without the error of a `trial`."""
+        return at
+
     def _not_finite(self, scores: Array) -> str:
         """The error message for losses that overflow."""
         if self.loss.of == "residual":
