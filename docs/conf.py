@@ -24,6 +24,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["README.md"]  # the index for readers of the repository
+smartquotes = False  # φ' is a derivative
 
 # Pages are Markdown that is also readable in the repository: formulas are plain text.
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -40,6 +41,8 @@ html_title = "drolearn"
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_theme_options = {
     "show_prev_next": False,
     "navigation_with_keys": False,
@@ -87,7 +90,10 @@ def escape(_app: Any, _kind: str, _name: str, _item: Any, _options: Any, lines: 
 
 
 def link_files(app: Any, _name: str, source: list[str]) -> None:
-    """Files of the repository are downloads on the site."""
+    """Files of the repository are downloads on the site, and names of pages their titles.
+
+    Doctest needs an empty line before the end of a block; readers do not.
+    """
 
     def download(found: re.Match[str]) -> str:
         text, target = found.groups()
@@ -95,6 +101,8 @@ def link_files(app: Any, _name: str, source: list[str]) -> None:
         return f"{{download}}`{text} <{target}>`" if path.is_file() else text
 
     source[0] = re.sub(r"(?<!!)\[([^]]+)\]\((\.\./[^)#]+)\)", download, source[0])
+    source[0] = re.sub(r"\[[\w-]+\.md\](?=\([\w-]+\.md[)#])", "[]", source[0])
+    source[0] = re.sub(r"\n\n```(?=\n|$)", "\n```", source[0])
 
 
 def setup(app: Any) -> None:

@@ -14,7 +14,7 @@ name                   φ(s)                                       D(P, B)
 "hellinger"            ½ (√s − 1)²                                squared Hellinger distance
 "jensen-shannon"       ½ (s log s − (1 + s) log((1 + s)/2))       Jensen-Shannon divergence
 "triangular"           (s − 1)²/(s + 1)                           triangular discrimination
-"total-variation"      ½ |s − 1|                                  the mass that is moved
+"total-variation"      ½ abs(s − 1)                               the mass that is moved
 "cvar"                 0 up to s = 1/level, ∞ beyond              0: there is no radius
 `CressieRead(k)`       (sᵏ − k s + k − 1) / (k (k − 1))           power divergence
 `Divergence.custom`    given by the user

@@ -11,7 +11,7 @@ name                loss                                                        
 "smoothed-hinge"    max(1 − x, 0), made quadratic for 1 − width < x < 1         bounded
 "multinomial"       log Σ exp f − f_y of the scores of all classes              bounded
 "squared"           ½ r² of the residual r                                      unbounded
-"huber"             ½ r² for |r| ≤ width, linear beyond                         bounded
+"huber"             ½ r² for abs(r) ≤ width, linear beyond                      bounded
 `Loss.custom`       given by the user
 ==================  ==========================================================  =============
 """
