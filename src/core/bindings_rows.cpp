@@ -1,8 +1,18 @@
 // Bindings of the passes over rows of data, and of the losses of single examples.
+#include <cmath>
+#include <variant>
+
 #include "bound_types.hpp"
+#include "coordinates.hpp"
 
 namespace drolearn::bindings {
 namespace {
+
+void require_rows(const Integers& indices, size_t n) {
+    const auto is_row = [n](int64_t i) { return i >= 0 && static_cast<size_t>(i) < n; };
+    require(std::all_of(indices.data(), indices.data() + indices.size(), is_row),
+            "indices must be row numbers.");
+}
 
 // -- rows ----------------------------------------------------------------------------------------
 
@@ -36,10 +46,7 @@ void moments(const PyRows& rows, const Integers& indices, const std::optional<Ve
     require(out.shape(0) == 3 && out.shape(1) == rows.d, "out must have 3 rows of d numbers.");
     if (base) require_length(*base, rows.n, "base");
     if (mean) require_length(*mean, rows.d, "mean");
-    for (size_t k = 0; k < indices.size(); ++k) {
-        const int64_t i = indices.data()[k];
-        require(i >= 0 && static_cast<size_t>(i) < rows.n, "indices must be row numbers.");
-    }
+    require_rows(indices, rows.n);
     std::fill(out.data(), out.data() + out.size(), 0.0);
     double* first = out.data();
     const ColumnMoments moments{first, first + rows.d, first + 2 * rows.d};
@@ -77,6 +84,78 @@ void gram(const PyRows& rows, const Vector& h, const Vector& scale, OutMatrix ou
         Workers workers(1, check_signals);
         return kernels().gram(rows.core, h.data(), scale.data(), out.data(), workers);
     }));
+}
+
+// -- coordinate descent on columns -----------------------------------------------------------------
+
+// Rows of a transposed matrix: its columns.
+template <class F>
+auto of_columns(const PyRows& columns, F f) {
+    return std::visit(
+        [&](const auto& rows) -> double {
+            if constexpr (requires { rows.indptr; }) {
+                return f(rows);
+            } else {
+                throw nb::value_error("Coordinate descent on columns is for sparse data only.");
+            }
+        },
+        columns.core);
+}
+
+void column_squares(const PyRows& columns, const Vector& h, const Integers& some, OutVector out) {
+    require_length(h, columns.d, "h");
+    require_length(out, some.size(), "out");
+    require_rows(some, columns.n);
+    of_columns(columns, [&](const auto& rows) {
+        return without_lock(h.size(), [&] {
+            for (size_t k = 0; k < some.size(); ++k) {
+                const auto j = static_cast<size_t>(some.data()[k]);
+                const auto last = static_cast<size_t>(rows.indptr[j + 1]);
+                double total = 0.0;
+                for (auto a = static_cast<size_t>(rows.indptr[j]); a < last; ++a) {
+                    const auto x = static_cast<double>(rows.data[a]);
+                    total += h.data()[rows.indices[a]] * x * x;
+                }
+                out.data()[k] = total;
+            }
+            return 0.0;
+        });
+    });
+}
+
+using Vectors = std::tuple<Vector, Vector, Vector>;
+
+double sweep(const PyRows& columns, const std::tuple<Vector, Vector, Vector, Vector>& hessian,
+             const std::pair<Matrix, Matrix>& low_rank, const Vectors& function,
+             const Integers& coordinates, const std::tuple<OutVector, OutVector, OutVector>& at) {
+    const auto& [weights, scale, curvature, quadratic] = hessian;
+    const auto& [sides, inner] = low_rank;
+    const auto& [gradient, penalty, start] = function;
+    const auto& [step, bent, sums] = at;
+    const size_t size = columns.n + 1, rank = inner.shape(0);
+    require_length(weights, columns.d, "weights");
+    require_length(bent, columns.d, "bent");
+    for (const Vector* vector : {&scale, &curvature, &quadratic, &gradient, &penalty, &start}) {
+        require_length(*vector, size, "each vector of coordinates");
+    }
+    require_length(step, size, "step");
+    require_length(sums, rank, "sums");
+    require(inner.shape(1) == rank && sides.shape(0) == size && sides.shape(1) == rank,
+            "sides must have one row for each coordinate, and inner must be square.");
+    require_rows(coordinates, size);
+    const SparseQuadratic q{weights.data(),   scale.data(), curvature.data(), quadratic.data(),
+                            sides.data(),     inner.data(), rank,             gradient.data(),
+                            penalty.data(),   start.data()};
+    const SparseStep state{step.data(), bent.data(), sums.data()};
+    const double decrease = of_columns(columns, [&](const auto& rows) {
+        return without_lock(columns.d, [&] {
+            Workers workers(1, check_signals);
+            return sweep_columns(rows, q, coordinates.data(), coordinates.size(), state,
+                                 [&] { return workers.poll(); });
+        });
+    });
+    raise_if_interrupted(decrease >= 0.0 || std::isnan(decrease));
+    return decrease;
 }
 
 // -- losses --------------------------------------------------------------------------------------
@@ -130,7 +209,13 @@ void bind_rows(nb::module_& module) {
         .def("scaled", &scaled, "scaling"_a.noconvert(), "first"_a, "root"_a.noconvert(),
              "out"_a.noconvert(), "Write root · ((x − mean) · scale, 1).")
         .def("gram", &gram, "h"_a.noconvert(), "scale"_a.noconvert(), "out"_a.noconvert(),
-             "Add the lower triangle of the weighted Gram matrix of sparse rows.");
+             "Add the lower triangle of the weighted Gram matrix of sparse rows.")
+        .def("squares", &column_squares, "h"_a.noconvert(), "some"_a.noconvert(),
+             "out"_a.noconvert(), "Write Σ h x² of some sparse rows.")
+        .def("coordinate_sweep", &sweep, "hessian"_a, "low_rank"_a, "function"_a,
+             "coordinates"_a.noconvert(), "at"_a,
+             "Lower a quadratic function with an l1 penalty, whose coordinates are these sparse "
+             "rows: change step, bent and sums, return a bound of the decrease.");
 }
 
 void bind_losses(nb::module_& module) {

@@ -173,6 +173,68 @@ class Rows:
     ) -> None:
         """Add the lower triangle of the weighted Gram matrix of sparse rows."""
 
+    def squares(
+        self,
+        h: Annotated[
+            NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        some: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        out: Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+    ) -> None:
+        """Write Σ h x² of some sparse rows."""
+
+    def coordinate_sweep(
+        self,
+        hessian: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ],
+        low_rank: tuple[
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+            Annotated[
+                NDArray[numpy.float64],
+                dict(shape=(None, None), order="C", device="cpu", writable=False),
+            ],
+        ],
+        function: tuple[
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+            Annotated[
+                NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu", writable=False)
+            ],
+        ],
+        coordinates: Annotated[
+            NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)
+        ],
+        at: tuple[
+            Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+            Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+            Annotated[NDArray[numpy.float64], dict(shape=(None,), order="C", device="cpu")],
+        ],
+    ) -> float:
+        """
+        Lower a quadratic function with an l1 penalty, whose coordinates are these sparse rows: change step, bent and sums, return a bound of the decrease.
+        """
+
 def solve(
     divergence: Divergence,
     rho: float,

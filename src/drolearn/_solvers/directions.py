@@ -22,7 +22,7 @@ from drolearn.spectral import SpectralRisk
 __all__ = [
     "ROBUST",
     "Goal", "Inverse", "Memory",
-    "can_newton", "has_hessian", "lacks_for_newton", "lbfgs_direction", "line_search",
+    "can_newton", "has_few_parts", "has_hessian", "hessian_parts", "lacks_for_newton", "lbfgs_direction", "line_search",
     "newton_cost", "newton_direction", "point_at", "point_of", "robust_hessian",
 ]  # fmt: skip
 
@@ -33,6 +33,8 @@ Inverse = Callable[[Array], Array]
 
 # The Hessian of a ball over groups has one gradient for each group.
 _MAX_GROUPS = 100
+# U of `hessian_parts` has one column for each group.
+_FEW_GROUPS = 20
 
 
 class Goal(NamedTuple):
@@ -189,9 +191,10 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
     if goal.plain or problem.plain:
         return problem.second_order(at, None)[0]
     if problem.groups is not None:
-        return _hessian_of_groups(problem, problem.groups, at)
+        gradients, inner = _change_of_groups(problem, problem.groups, at)
+        return problem.weighted_hessian(at) + gradients.T @ inner @ gradients
     if at.bend is None:
-        hessian, sides, m = problem.second_order(at, (_positive_alpha(problem, worst), worst.lam))
+        hessian, sides, m = problem.second_order(at, _multipliers(problem, worst))
         return hessian - sides @ inverse_of(m[0, 0], m[0, 1], m[1, 1]) @ sides.T
     curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
     h = worst.weights * curvature + at.bend.v * at.slopes**2
@@ -202,17 +205,48 @@ def robust_hessian(problem: Problem, point: Point, goal: Goal = ROBUST) -> Array
     return hessian - sides @ at.bend.inner @ sides.T
 
 
-def _hessian_of_groups(problem: Problem, groups: Groups, at: Evaluation) -> Array:
-    """`robust_hessian` of a ball over groups."""
-    alpha, losses = _positive_alpha(problem, at.worst), problem.group_losses(at)
+def has_few_parts(problem: Problem) -> bool:
+    """Whether `hessian_parts` has a few columns U."""
+    many = problem.groups is not None and problem.groups.shares.size > _FEW_GROUPS
+    return problem.m == 1 and not many and not isinstance(problem.divergence, SpectralRisk)
+
+
+def hessian_parts(problem: Problem, at: Evaluation, goal: Goal) -> tuple[Array, Array, Array]:
+    """h, U and K of the Hessian X̃ᵀ diag(h) X̃ + U K Uᵀ of `robust_hessian`, without forming it.
+
+    Where the robust loss has none, it is the Hessian of the weighted loss.  Not for spectral risks,
+    whose U has too many columns.
+    """
+    worst, none = at.worst, np.empty((problem.size, 0))
+    curvature = problem.loss.bends(at.scores, problem.y, problem.threads)
+    h = worst.weights * curvature
+    smooth = at.bend is not None or problem.divergence.strictly_convex
+    if goal.plain or problem.plain or not smooth:
+        return h, none, np.empty((0, 0))
+    if problem.groups is not None:
+        gradients, inner = _change_of_groups(problem, problem.groups, at)
+        return h, np.ascontiguousarray(gradients.T), inner
+    if at.bend is None:
+        (h, *columns), m = problem.second_order_rows(at, _multipliers(problem, worst))
+        inner = inverse_of(m[0, 0], m[0, 1], m[1, 1])
+    else:
+        h += at.bend.v * at.slopes**2
+        columns, inner = (at.bend.columns * at.slopes[:, None]).T, at.bend.inner
+    sides = [problem.scaled_gradient(problem.data_gradient(column)) for column in columns]
+    return h, np.column_stack(sides), -inner
+
+
+def _change_of_groups(problem: Problem, groups: Groups, at: Evaluation) -> tuple[Array, Array]:
+    """The gradients G of the groups, one row each, and ∂q/∂z of their weights q."""
+    losses = problem.group_losses(at)
+    alpha, lam = _multipliers(problem, at.worst)
     bend = at.bend or bend_of(
-        problem.divergence, losses, at.shares, groups.shares, alpha, at.worst.lam, both=True
+        problem.divergence, losses, at.shares, groups.shares, alpha, lam, both=True
     )
-    hessian, gradients = problem.weighted_hessian(at), problem.group_gradients(at)
-    sides = gradients.T @ bend.columns
-    return hessian + (gradients.T * bend.v) @ gradients - sides @ bend.inner @ sides.T
+    change = np.diag(bend.v) - bend.columns @ bend.inner @ bend.columns.T
+    return problem.group_gradients(at), change
 
 
-def _positive_alpha(problem: Problem, worst: WorstCase) -> float:
-    """α, but at least a small share of the value: the Hessian needs 1/α."""
-    return max(worst.alpha, 1e-6 * max(problem.magnitude(worst.value), 1e-300))
+def _multipliers(problem: Problem, worst: WorstCase) -> tuple[float, float]:
+    """α and λ; α is at least a small share of the value, as the Hessian needs 1/α."""
+    return max(worst.alpha, 1e-6 * max(problem.magnitude(worst.value), 1e-300)), worst.lam

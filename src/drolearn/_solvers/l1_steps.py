@@ -30,7 +30,7 @@ from drolearn._solvers.problem import Evaluation, Problem
 
 __all__ = [
     "Part", "as_columns", "excess", "fenchel_gaps", "model_hessian", "orthant_step", "point_for",
-    "proximal_direction", "proximal_step", "subgradient",
+    "proximal_direction", "proximal_step", "second_order_gap", "slope_along", "subgradient",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -41,6 +41,9 @@ _FACES = 10
 # It ends with a sweep that lowers the model by less than this share of the first one.
 _PRECISE = 1e-8
 _HALVINGS = 50
+# The ridge of the Newton step of a dual point, relative to the diagonal: it limits the step in
+# directions without curvature.
+_DUAL_RIDGE = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,22 +94,61 @@ def subgradient(problem: Problem, point: Point) -> Array:
     return np.where(point.v != 0.0, g + penalty * np.sign(point.v), shrunk)
 
 
-def fenchel_gaps(problem: Problem, point: Point, bound: float) -> float:
+def fenchel_gaps(problem: Problem, point: Point, bound: float, highest: float) -> float:
     """Σ h(v) + h*(−s) + s v ≥ 0 over the coordinates, with h = penalty/2 v² + λ|v|.
 
     s is the gradient of the weighted loss Σ p l, so that Σ p l ≥ Σ p l(θ) + s·(v' − v) for every
-    model v': this sum bounds by how much F can be lower.  The conjugate h*(−s) is the maximum of
-    −s v − h(v) over |v| ≤ bound.
+    model v': this sum bounds by how much F can be lower.
     """
     v, quadratic, penalty = point.v, problem.penalty, problem.l1_penalty
     s = point.gradient - quadratic * v
+    # Computed without cancellation where s = −λ sign(v).
+    own = (penalty * np.sign(v) + s) * v + 0.5 * quadratic * v * v
+    return max(_with_conjugate(problem, own, s, bound, highest), 0.0)
+
+
+def second_order_gap(problem: Problem, point: Point, bound: float, highest: float) -> float:
+    """A gap whose error is of second order in the distance to the optimum.
+
+    As in `certificate.duality_gap`, u = l' − l'' X̃δ with a Newton step δ, here on the coordinates
+    that are not 0 or break their optimality condition: the gradient of Σ p u x̃ is then almost
+    feasible.
+    """
+    violated = subgradient(problem, point)
+    part = Part.of(problem, np.flatnonzero(as_columns(problem, abs(point.v) + abs(violated))))
+    some = part.coordinates
+    hessian = part.problem.weighted_hessian(point.at)
+    hessian[np.diag_indices_from(hessian)] += part.problem.penalty
+    delta = np.zeros_like(point.v)
+    delta[some] = solve_spd(hessian, violated[some], _DUAL_RIDGE)
+    total, s = problem.dual_sums(point.at, delta)
+    if not math.isfinite(total):
+        return math.inf
+    conjugate = _with_conjugate(problem, np.zeros_like(s), s, bound, highest)
+    return max(point.value + total + conjugate, 0.0)
+
+
+def _with_conjugate(
+    problem: Problem, own: Array, s: Array, bound: float, highest: float
+) -> float:
+    """Σ own + h*(−s), where h*(−s) is the maximum of −s v − h(v) over models v.
+
+    A model that is better than the point has |v| ≤ bound and, as its robust loss is at least the
+    infimum of R, Σ λ|v| ≤ highest.  Either of them bounds the sum over the penalised coordinates.
+    """
+    quadratic, penalty = problem.penalty, problem.l1_penalty
     e = np.maximum(abs(s) - penalty, 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         size = np.where(e > 0.0, np.minimum(e / quadratic, bound), 0.0)
     conjugate = (e - 0.5 * quadratic * size) * size
-    # λ|v| + s v ≥ −e|v|, computed without cancellation where s = −λ sign(v).
-    linear = (penalty * np.sign(v) + s) * v
-    return float(np.maximum(linear + 0.5 * quadratic * v * v + conjugate, 0.0).sum())
+    penalised = penalty > 0.0
+    free = float((own + conjugate)[~penalised].sum())
+    one_by_one = float(np.maximum(own + conjugate, 0.0)[penalised].sum())
+    with np.errstate(over="ignore"):
+        share = float((e[penalised] / penalty[penalised]).max(initial=0.0))
+    if math.isinf(highest) or math.isinf(share):
+        return free + one_by_one
+    return free + min(one_by_one, float(own[penalised].sum()) + share * max(highest, 0.0))
 
 
 # -- the quadratic model ---------------------------------------------------------------
@@ -220,6 +262,12 @@ def proximal_step(
                 return point_for(problem, v, at), step
         step *= 0.5
     return None, step
+
+
+def slope_along(problem: Problem, point: Point, direction: Array) -> float:
+    """The change of F along a direction, with its smooth part linearised."""
+    penalty = problem.l1_penalty @ (abs(point.v + direction) - abs(point.v))
+    return float(point.gradient @ direction) + float(penalty)
 
 
 def orthant_step(problem: Problem, point: Point, memory: Memory, goal: Goal) -> Point | None:

@@ -359,16 +359,23 @@ class Problem(ScaledRows):
 
         `multipliers` are α and λ; None for the plain mean, where v = 0.  For m = 1.
         """
-        curvature = self.loss.bends(at.scores, self.y, self.threads)
         if multipliers is None:
-            hessian, _ = self.gram(at.worst.weights * curvature)
+            hessian = self.weighted_hessian(at)
             return hessian, np.zeros((self.size, 2)), np.zeros((2, 2))
+        factors, inner = self.second_order_rows(at, multipliers)
+        return *self.gram(*factors), inner
+
+    def second_order_rows(
+        self, at: Evaluation, multipliers: tuple[float, float]
+    ) -> tuple[Array, Array]:
+        """p l'' + v l'² and the two columns C of the rows, and M; see `second_order`."""
+        curvature = self.loss.bends(at.scores, self.y, self.threads)
         out, losses = np.empty((3, self.n)), (at.losses, self.weights)
         aa, ab, bb = _core.second_order(
             self.divergence.core, losses, at.worst.weights, multipliers, (at.slopes, curvature),
             out, self.threads,
         )  # fmt: skip
-        return *self.gram(*out), np.array([[aa, ab], [ab, bb]])
+        return out, np.array([[aa, ab], [ab, bb]])
 
     def weighted_hessian(self, at: Evaluation) -> Array:
         """The Hessian of the weighted loss Σ p l without penalty.
