@@ -56,6 +56,66 @@ def test_scores_equal_those_of_single_fits(two_classes):
     np.testing.assert_allclose(cv.coef_, expected.coef_)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"taus": [0.2, 1.0, np.inf]}, {"rhos": [0.0, 0.2], "trim": 0.1}]
+)
+def test_soft_balls_and_trimming_score_like_single_fits(two_classes, settings):
+    X, y = two_classes
+    folds, weights = KFold(3), np.random.default_rng(0).integers(0, 3, y.size)
+    cv = RobustClassifierCV(**settings, l2s=[1.0, 30.0], cv=folds, path_tol=1e-9, tol=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of soft balls
+        cv.fit(X, y, sample_weight=weights)
+        soft = "taus" in settings
+        grid = cv.taus_ if soft else cv.rhos_
+        for fold, (train, test) in enumerate(folds.split(X)):
+            for i, number in enumerate(grid):
+                for j, multiple in enumerate(cv.l2s_):
+                    ball = {"tau": number} if soft else {"rho": number, "trim": 0.1}
+                    clf = RobustClassifier(**ball, l2=multiple / weights[train].sum(), tol=1e-9)
+                    clf.fit(X[train], y[train], weights[train])
+                    mean = np.average(clf.losses(X[test], y[test]), weights=weights[test])
+                    assert cv.scores_[fold, i, j] == pytest.approx(-mean, abs=1e-4)
+        chosen = {"tau": cv.tau_} if soft else {"rho": cv.rho_, "trim": 0.1}
+        final = RobustClassifier(**chosen, l2=cv.l2_, tol=1e-9).fit(X, y, weights)
+    np.testing.assert_array_equal(cv.coef_, final.coef_)
+    assert cv.cv_results_["tau" if soft else "rho"].size == cv.scores_[0].size
+    assert (cv.tau_ in grid) if soft else (cv.tau_ is None)
+
+
+def test_an_infinite_price_is_radius_zero_and_no_trim_is_no_change(two_classes):
+    X, y = two_classes
+    plain = RobustClassifierCV([0.0], l2s=[1.0], cv=2, path_tol=1e-9).fit(X, y)
+    soft = RobustClassifierCV(taus=[np.inf], l2s=[1.0], cv=2, path_tol=1e-9).fit(X, y)
+    np.testing.assert_allclose(soft.scores_, plain.scores_, rtol=1e-4)
+    np.testing.assert_array_equal(soft.coef_, plain.coef_)
+    assert "price" in soft.plot_path().get_xlabel()
+    untrimmed = RobustClassifierCV([0.0, 0.1], l2s=[1.0], cv=2, trim=0.0).fit(X, y)
+    same = RobustClassifierCV([0.0, 0.1], l2s=[1.0], cv=2).fit(X, y)
+    np.testing.assert_array_equal(untrimmed.scores_, same.scores_)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"taus": [1.0], "rhos": [0.1]}, "replaces 'rhos': pass one of them"),
+        ({"taus": [1.0], "levels": [0.5]}, "replaces 'levels': pass one of them"),
+        ({"taus": [1.0], "divergence": "cvar"}, "needs a strictly convex divergence"),
+        ({"taus": [1.0], "divergence": "total-variation"}, "needs a strictly convex divergence"),
+        ({"taus": []}, "'taus' parameter must hold at least one number"),
+        ({"taus": [-1.0]}, "'taus' parameter must be a number of at least 0"),
+        ({"taus": [np.nan]}, "'taus' parameter must be a number of at least 0"),
+        ({"taus": [1.0], "solver": "gssg"}, "'tau' parameter needs an exact solver"),
+        ({"trim": 0.1, "solver": "gssg"}, "'trim' parameter needs an exact solver"),
+        ({"trim": 1.0}, "'trim' parameter of RobustClassifierCV must be a float in the range"),
+    ],
+)
+def test_what_soft_balls_and_trimming_refuse(two_classes, settings, message):
+    X, y = two_classes
+    with pytest.raises(ValueError, match=message):
+        RobustClassifierCV(**settings, cv=2).fit(X, y)
+
+
 def test_the_table_has_one_line_for_each_candidate(two_classes):
     X, y = two_classes
     cv = RobustClassifierCV([0.0, 0.1, 0.2], l2s=[1, 10], cv=3).fit(X, y)

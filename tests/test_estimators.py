@@ -58,6 +58,7 @@ def exemptions(estimator):
         RobustClassifierCV(RADII, l2s=[1, 100], cv=3, solver="exact", path_tol=1e-10),
         RobustRegressorCV(RADII, l2s=[1, 100], cv=3, solver="exact", path_tol=1e-10),
         RobustClassifierCV(cv=3),
+        RobustClassifierCV(taus=[0.5, np.inf], l2s=[1], cv=3, path_tol=1e-9, trim=0.1),
         RobustRegressorCV(cv=3),
         RobustClassifier(),
         RobustClassifier(tau=3.0, tol=1e-9),

@@ -109,6 +109,70 @@ def test_sparse_text_is_that_of_liblinear(name: str) -> None:
 
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("sparse", [False, True])
+def _text(n: int = 1500, d: int = 3000) -> tuple[Any, Any]:
+    """Rows of 40 words of very different frequencies, 60 of which matter."""
+    rng = np.random.default_rng(5)
+    frequency = 1.0 / np.arange(1, d + 1) ** 0.7
+    words = rng.choice(d, size=(n, 40), p=frequency / frequency.sum())
+    rows = np.repeat(np.arange(n), 40)
+    X = sp.csr_matrix((rng.uniform(0.1, 1.0, n * 40), (rows, words.ravel())), shape=(n, d))
+    w = np.zeros(d)
+    w[rng.choice(400, 60, replace=False)] = 3.0 * rng.standard_normal(60)
+    return X, np.where(X @ w + rng.logistic(size=n) > 0, 1, -1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_text_with_hundreds_of_used_columns_is_that_of_liblinear(dtype: Any) -> None:
+    X, y = _text()
+    X = X.astype(dtype)
+    l1 = 1.0 / (5.0 * y.size)
+    ours = solve(X, y, rho=0.0, l1=l1, fit_intercept=False)
+    assert ours.ending is Ending.CONVERGED
+    assert ours.gap <= 1e-5 * ours.value
+    assert int((ours.coef != 0.0).sum()) > 500  # so that no Hessian is formed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = LogisticRegression(
+            penalty="l1", C=5.0, solver="liblinear", tol=1e-8, fit_intercept=False, max_iter=5000
+        ).fit(X.astype(np.float64), y)
+    w = theirs.coef_[0]
+    value = np.logaddexp(0.0, -y * (X @ w)).mean() + l1 * abs(w).sum()
+    assert ours.value == pytest.approx(value, rel=1e-6)
+
+
+def test_text_with_an_intercept_is_that_of_rows_with_a_column_of_ones() -> None:
+    X, y = _text()
+    l1 = 1.0 / (5.0 * y.size)
+    ours = solve(X, y, rho=0.0, l1=l1)
+    assert ours.gap <= 1e-5 * ours.value
+    # The penalty of a large column of ones is negligible.
+    ones = sp.csr_matrix(np.full((y.size, 1), 1e5))
+    other = solve(sp.hstack([X, ones], format="csr"), y, rho=0.0, l1=l1, fit_intercept=False)
+    assert other.value == pytest.approx(ours.value, rel=3e-6)
+
+
+@pytest.mark.parametrize("divergence", ["chi2", "kl"])
+def test_robust_text_with_hundreds_of_used_columns_is_optimal(divergence: str) -> None:
+    X, y = _text()
+    l1 = 1.0 / (5.0 * y.size)
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, y.size)
+    settings: dict[str, Any] = {"rho": 0.1, "divergence": divergence, "sample_weight": weights}
+    ours = solve(X, y, l1=l1, l2=1e-4, **settings)
+    assert ours.gap <= 1e-5 * ours.value
+    assert int((ours.coef != 0.0).sum()) > 500
+    orthants = solve(X, y, l1=l1, l2=1e-4, solver="lbfgs", max_iter=400, tol=1e-4, **settings)
+    assert orthants.value == pytest.approx(ours.value, rel=2e-4)
+    assert orthants.value >= ours.value - ours.gap
+
+
+def test_groups_of_text_are_optimal_with_hundreds_of_used_columns() -> None:
+    X, y = _text()
+    groups = np.random.default_rng(1).integers(0, 3, y.size)
+    ours = solve(X, y, l1=1.0 / (5.0 * y.size), l2=1e-4, rho=0.02, groups=groups)
+    assert ours.gap <= 1e-4 * ours.value
+    assert int((ours.coef != 0.0).sum()) > 500
+
+
 def test_robust_models_satisfy_the_optimality_conditions(divergence: str, sparse: bool) -> None:
     X, y, _ = _data()
     given = sp.csr_matrix(X) if sparse else X

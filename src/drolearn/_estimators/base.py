@@ -92,11 +92,11 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
 
     rho: Any
     divergence: Any
-    tau: float | None = None  # cross-validation has no such parameter
+    tau: float | None = None  # cross-validation has `taus`
     loss: Any
     l2: Any
     l1: float = 0.0  # cross-validation has no such parameter
-    trim: float = 0.0  # cross-validation has no such parameter
+    trim: float
     fit_intercept: bool
     solver: Any
     max_iter: float
@@ -240,8 +240,9 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         `context` is the callback context if this fit is a part of another one, such as the refit
         after cross-validation.  `split_groups` keep rows together when a reference is fitted.
         """
-        if self.tau is not None:
-            check_soft(self.tau, rho, as_divergence(divergence))
+        tau = self._price
+        if tau is not None:
+            check_soft(tau, rho, as_divergence(divergence))
             rho = 0.0
         data = self._with_reference(data, split_groups)
         is_root, arguments = context is None, self._callback_arguments(data)
@@ -292,12 +293,17 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
         if solution.ending is Ending.SEPARABLE or not reached:
             warnings.warn(solution.status, ConvergenceWarning, stacklevel=stacklevel)
 
-    def _run(self, problem: Problem, watch: Watch | None) -> Solution:
-        start = self._start(problem)
+    @property
+    def _price(self) -> float | None:
+        """The price τ of the soft ball of a fit; None for a ball with a radius."""
+        return self.tau
+
+    def _run(self, problem: Problem, watch: Watch | None, start: Array | None = None) -> Solution:
+        start = self._start(problem) if start is None else start
         settings: Any = {
             "solver": self.solver, "max_iter": self.max_iter, "tol": self.tol, "watch": watch
         }  # fmt: skip
-        tau = None if self.tau is None else float(self.tau)
+        tau = None if self._price is None else float(self._price)
         if as_trim(self.trim, problem.groups is not None and problem.groups.of is None) > 0.0:
             return run_trimmed(problem, float(self.trim), tau, start, **settings)
         if tau is not None:
@@ -323,7 +329,7 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
             setattr(self, name, value)
         self.rho_, self.divergence_ = problem.rho, problem.divergence
         self.l2_, self.l1_ = problem.l2, problem.l1
-        self.tau_ = None if self.tau is None else float(self.tau)
+        self.tau_ = None if self._price is None else float(self._price)
         if self.tau_ is not None:
             self.rho_ = solution.worst.achieved
         self.robust_loss_, self.robust_regret_ = solution.worst.value, None
@@ -347,8 +353,8 @@ class RobustLinear(WorstCaseMixin, CallbackSupportMixin, StateMixin, BaseEstimat
     def _loss_without_reference(self, problem: Problem, theta: Array) -> float:
         """The robust loss of a model that was fitted with a reference."""
         problem = problem.without_reference()
-        if self.tau is not None:
-            return soft_worst(problem, float(self.tau), theta).value
+        if self._price is not None:
+            return soft_worst(problem, float(self._price), theta).value
         return problem.evaluate(problem.scores(theta)).value
 
     if not TYPE_CHECKING:  # type checkers would accept every name

@@ -38,9 +38,17 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Penalties l1 ‖w‖₁ to try, as multiples of 1/Σw like `l2s`: with l2s=[0], the multiple k is
         scikit-learn's C = 1/k of an l1 penalty. None has no such penalty. Each fit starts
         from the model of the previous penalty. Needs an exact solver.
+    taus : array-like of float, default=None
+        Prices τ of soft balls to try instead of `rhos`, in the units of the losses: the fits
+        minimise max Σ p l − τ D(P, B), as with `tau` of RobustClassifier. ``math.inf`` is the plain
+        mean, and small prices are large balls. Needs an exact solver.
     levels : array-like of float, default=None
         Levels of CVaR to try, for divergence="cvar" only, which has no radius. None tries 1, 0.9,
         0.7, 0.5, 0.3, 0.2 and 0.1.
+    trim : float, default=0
+        Share of the rows that every fit ignores, those with the largest losses, as in
+        RobustClassifier; 0 ≤ trim < 1. Needs an exact solver. Scores count all validation rows,
+        also those with wrong labels. To choose it, use GridSearchCV over the parameter 'trim'.
     cv : int, cross-validation splitter or iterable, default=None
         Folds as in scikit-learn; None makes five stratified folds.
     scoring : str or callable, default="loss"
@@ -109,6 +117,9 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     rho_ : float
         Radius with the best mean score; the largest of them if several are equally good. 0 for
         CVaR, which has none.
+    tau_ : float or None
+        Price with the best mean score, with `taus`; `rho_` is then the divergence of the
+        worst-case weights.
     divergence_ : Divergence
         Divergence of the final fit; for CVaR, with the level that was chosen.
     best_l2_ : float
@@ -118,7 +129,9 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     best_score_ : float
         Mean score of the choice.
     rhos_ : ndarray of shape (n_rhos,)
-        Radii in increasing order; not for CVaR.
+        Radii in increasing order; not for CVaR and soft balls.
+    taus_ : ndarray of shape (n_taus,)
+        Prices in decreasing order; only with `taus`.
     levels_ : ndarray of shape (n_levels,)
         Levels in decreasing order; only for CVaR.
     l2s_ : ndarray of shape (n_l2s,)
@@ -132,7 +145,7 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         Whether the model is zero, or cannot be told from zero within `path_tol`.
     cv_results_ : dict of ndarrays
         A table with one entry for each candidate, for ``pandas.DataFrame(clf.cv_results_)``: rho
-        (or level), l2, l1 (with `l1s`), mean_score, standard_error, zero_model, chosen.
+        (or tau, level), l2, l1 (with `l1s`), mean_score, standard_error, zero_model, chosen.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients; one row for two classes.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -201,7 +214,6 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
     _parameter_constraints.pop("tau")
     _parameter_constraints.pop("l2")
     _parameter_constraints.pop("l1")
-    _parameter_constraints.pop("trim")
 
     def __init__(
         self,
@@ -209,7 +221,9 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         *,
         l2s: ArrayLike | None = None,
         l1s: ArrayLike | None = None,
+        taus: ArrayLike | None = None,
         levels: ArrayLike | None = None,
+        trim: float = 0.0,
         cv: Any = None,
         scoring: Any = "loss",
         scoring_rho: float = 0.1,
@@ -232,7 +246,9 @@ class RobustClassifierCV(RobustLinearCV, RobustClassifier):
         self.rhos = rhos
         self.l2s = l2s
         self.l1s = l1s
+        self.taus = taus
         self.levels = levels
+        self.trim = trim
         self.cv = cv
         self.scoring = scoring
         self.scoring_rho = scoring_rho

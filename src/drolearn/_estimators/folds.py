@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,17 +45,32 @@ _ZERO = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ball:
-    """A ball of the grid: a radius, or a level of CVaR."""
+    """A ball of the grid: a radius, a level of CVaR, or the price of a soft ball."""
 
     divergence: Divergence
     rho: float | None
+    tau: float | None = None
+
+    @property
+    def name(self) -> str:
+        """What the number of the ball is."""
+        if self.tau is not None:
+            return "tau"
+        return "level" if isinstance(self.divergence, CVaR) else "rho"
 
     @property
     def number(self) -> float:
-        """The radius, or the level."""
+        """The price, the level, or the radius."""
+        if self.tau is not None:
+            return self.tau
         if isinstance(self.divergence, CVaR):
             return self.divergence.level
         return 0.0 if self.rho is None else self.rho
+
+    @property
+    def plain(self) -> bool:
+        """Whether its worst case is the mean."""
+        return self.number == {"tau": math.inf, "level": 1.0, "rho": 0.0}[self.name]
 
 
 class Rows(NamedTuple):
@@ -112,10 +128,10 @@ def score_fold(
         for k, ball in enumerate(balls):
             problem = solver.problem(ball, l2, l1)
             # A zero model that is optimal for a ball is so for all larger ones and all penalties,
-            # unless it owes that to its l1 penalty.
+            # unless it owes that to its l1 penalty, or to rows that are ignored.
             if zero is None or k < zero[0]:
                 solution, start = solver.solve(problem, k, _starts(models, k))
-                if solution.ending is Ending.ZERO_MODEL and not l1:
+                if solution.ending is Ending.ZERO_MODEL and not (l1 or model.trim):
                     zero = k, solution, start
             else:
                 _, solution, start = zero
@@ -155,7 +171,9 @@ class _FoldSolver:
     def problem(self, ball: Ball, l2: float, l1: float) -> Problem:
         """Make a problem that shares with all others what depends on the rows only."""
         model, groups = self.model, self.groups
-        problem = model._problem(self.data, groups, ball.rho, ball.divergence, l2, l1)
+        model.tau = ball.tau
+        rho = ball.rho if ball.tau is None else 0.0  # soft balls do not use it
+        problem = model._problem(self.data, groups, rho, ball.divergence, l2, l1)
         if self.first is None:
             self.first = problem
         return replace(problem, measured=self.first.columns, shared_ball=self.shared_ball)
@@ -164,7 +182,12 @@ class _FoldSolver:
         """Fit one candidate from one of some models; return also where the next may start."""
         model = self.model
         exact = isinstance(model.solver, Exact) or model.solver in ("auto", "exact")
-        if exact and model.tol is not None and Path.suits(problem):
+        if model.tau is not None or model.trim:
+            # Trimmed problems have local optima: each fit has the same starts as the final one.
+            theta = starts[0].theta if starts and not model.trim else problem.zeros()
+            solution = model._run(problem, None, theta)
+            start = Start(solution.theta)
+        elif exact and model.tol is not None and Path.suits(problem):
             solution, start = run_next(
                 self.path, problem, ball, starts, max_iter=model.max_iter, tol=model.tol
             )

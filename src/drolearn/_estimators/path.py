@@ -23,7 +23,7 @@ from drolearn._estimators.base import RobustLinear, ZeroModelWarning
 from drolearn._estimators.folds import LOSS_SCORES, Ball, Rows, penalty_of, score_fold
 from drolearn._estimators.training_data import TrainingData
 from drolearn._validation import as_generator, as_groups, as_radius
-from drolearn.divergence import CVaR, as_divergence
+from drolearn.divergence import CVaR, Divergence, as_divergence
 
 __all__ = ["RobustLinearCV"]
 
@@ -43,6 +43,7 @@ class RobustLinearCV(RobustLinear):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "rhos": ["array-like", None],
+        "taus": ["array-like", None],
         "levels": ["array-like", None],
         "l2s": ["array-like", None],
         "l1s": ["array-like", None],
@@ -56,6 +57,7 @@ class RobustLinearCV(RobustLinear):
     _takes_streams: ClassVar[bool] = False
 
     rhos: Any
+    taus: Any
     levels: Any
     l2s: Any
     l1s: Any
@@ -102,6 +104,7 @@ class RobustLinearCV(RobustLinear):
         refit.call_on_fit_task_begin(**arguments)
         l2, l1 = penalty_of(data, self.best_l2_), penalty_of(data, self.best_l1_)
         chosen = balls[ball]
+        self.tau_ = chosen.tau  # the price of the final fit
         self._fit(data, groups, chosen.rho, chosen.divergence, l2, l1, refit, split_groups)
         refit.call_on_fit_task_end(**arguments, reconstruction_attributes={})
         context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
@@ -110,13 +113,17 @@ class RobustLinearCV(RobustLinear):
     # -- the grid and the folds ------------------------------------------------------------
 
     @property
+    def _price(self) -> float | None:
+        return getattr(self, "tau_", None)  # models of version 0.1 have none
+
+    @property
     def _penalties(self) -> list[tuple[float, float]]:
         """The candidates of l2 and l1, as multiples of 1/Σw."""
         l1s = getattr(self, "l1s_", np.zeros(1))  # models of version 0.1 have none
         return [(l2, l1) for l2 in self.l2s_.tolist() for l1 in l1s.tolist()]
 
     def _balls(self) -> list[Ball]:
-        """Return the balls from the smallest to the largest; sets `rhos_` or `levels_`."""
+        """Return the balls from the smallest to the largest; sets the attribute of the grid."""
         divergence = as_divergence(self.divergence)
         if divergence.family == "spectral":
             raise ValueError(
@@ -124,6 +131,10 @@ class RobustLinearCV(RobustLinear):
                 f"level as CVaR. Got {divergence!r} instead; use GridSearchCV over the parameter "
                 f"'divergence' of {self._fold_estimator.__name__}."
             )
+        for name in ("rhos_", "taus_", "levels_"):
+            vars(self).pop(name, None)
+        if self.taus is not None:
+            return self._soft_balls(divergence)
         given, other = ("levels", "rhos") if isinstance(divergence, CVaR) else ("rhos", "levels")
         if getattr(self, other) is not None:
             why = "CVaR has no radius" if other == "rhos" else "only CVaR has levels"
@@ -131,14 +142,29 @@ class RobustLinearCV(RobustLinear):
                 f"The '{other}' parameter of {type(self).__name__} must be None for "
                 f"divergence={self.divergence!r}: {why}. Use '{given}' instead."
             )
-        for name in ("rhos_", "levels_"):
-            vars(self).pop(name, None)
         if isinstance(divergence, CVaR):
             levels = _as_grid("levels", _LEVELS if self.levels is None else self.levels)[::-1]
             self.levels_ = levels
             return [Ball(CVaR(level), None) for level in levels.tolist()]
         self.rhos_ = _as_grid("rhos", _RHOS if self.rhos is None else self.rhos)
         return [Ball(divergence, rho) for rho in self.rhos_.tolist()]
+
+    def _soft_balls(self, divergence: Divergence) -> list[Ball]:
+        """Return the soft balls from the highest to the lowest price; sets `taus_`."""
+        for other in ("rhos", "levels"):
+            if getattr(self, other) is not None:
+                raise ValueError(
+                    f"The 'taus' parameter of {type(self).__name__}, the prices of soft balls, "
+                    f"replaces '{other}': pass one of them. Got {other}={getattr(self, other)!r} "
+                    f"beside it."
+                )
+        if not divergence.strictly_convex:
+            raise ValueError(
+                f"The 'taus' parameter of {type(self).__name__} needs a strictly convex "
+                f"divergence, such as 'chi2'. Got divergence={self.divergence!r} instead."
+            )
+        self.taus_ = _as_grid("taus", self.taus)[::-1]
+        return [Ball(divergence, None, tau) for tau in self.taus_.tolist()]
 
     def _check_scoring(self, rows: Rows) -> None:
         for scoring, parameter, given in (
@@ -208,9 +234,8 @@ class RobustLinearCV(RobustLinear):
         is_zero = np.asarray(self.zero_models_.any(axis=0))
         allowed = ~is_zero if self.exclude_zero and not is_zero.all() else np.ones_like(is_zero)
         best = _argmax(np.where(allowed, mean, -math.inf))
-        is_plain = balls[0].number == (1.0 if isinstance(balls[0].divergence, CVaR) else 0.0)
         if (
-            is_plain
+            balls[0].plain
             and allowed[0].any()
             and isinstance(self.scoring, str)
             and self.scoring == "loss"
@@ -223,7 +248,8 @@ class RobustLinearCV(RobustLinear):
         best_of_all = _argmax(mean)
         if is_zero[best_of_all] and not allowed[best_of_all]:
             learning = [ball for ball, zero in zip(balls, is_zero, strict=True) if not zero.all()]
-            kind = "smallest level" if isinstance(balls[0].divergence, CVaR) else "largest rho"
+            name = balls[0].name
+            kind = "largest rho" if name == "rho" else f"smallest {name}"
             warnings.warn(
                 f"The best score belongs to the zero model "
                 f"({self._describe(balls[best_of_all[0]], best_of_all[1])}), which ignores X. "
@@ -234,9 +260,8 @@ class RobustLinearCV(RobustLinear):
             )
         self.best_score_ = float(mean[best])
         ball, penalty = np.indices(mean.shape)
-        name = "level" if isinstance(balls[0].divergence, CVaR) else "rho"
         self.cv_results_ = {
-            name: np.array([one.number for one in balls])[ball.ravel()],
+            balls[0].name: np.array([one.number for one in balls])[ball.ravel()],
             **self._table_of_penalties(penalty.ravel()),
             "mean_score": mean.ravel(),
             "standard_error": _standard_error(self.scores_).ravel(),
@@ -251,8 +276,7 @@ class RobustLinearCV(RobustLinear):
         return {"l2": l2} if self.l1s is None else {"l2": l2, "l1": l1}
 
     def _describe(self, ball: Ball, penalty: Any) -> str:
-        name = "level" if isinstance(ball.divergence, CVaR) else "rho"
-        return f"{name} = {ball.number:g}, {self._penalty_label(penalty)}"
+        return f"{ball.name} = {ball.number:g}, {self._penalty_label(penalty)}"
 
     def _penalty_label(self, penalty: Any) -> str:
         l2, l1 = self._penalties[penalty]
@@ -300,9 +324,10 @@ class RobustLinearCV(RobustLinear):
         is_loss = isinstance(self.scoring, str) and self.scoring in LOSS_SCORES
         scores = -self.scores_ if is_loss else self.scores_
         mean, error = scores.mean(axis=0), _standard_error(scores)
-        name, balls = ("level of CVaR", getattr(self, "levels_", None))
-        if balls is None:
-            name, balls = "radius ρ", self.rhos_
+        names = {"levels_": "level of CVaR", "taus_": "price τ", "rhos_": "radius ρ"}
+        name, balls = next(
+            (name, getattr(self, grid)) for grid, name in names.items() if hasattr(self, grid)
+        )
         # Equal distances: radii are chosen on a scale that is neither linear nor logarithmic.
         place = np.arange(balls.size)
         count = len(self._penalties)

@@ -86,6 +86,7 @@ _OPTIONAL: dict[str, Callable[[Any], bool]] = {
     "l1s_": _is_reals,
     "tau_": _is_number_or_none,  # files of version 0.1 have none
     "rhos_": _is_reals,
+    "taus_": _is_reals,
     "levels_": _is_reals,
     "n_samples_seen_": _is(int),
     "t_": _is(int),

@@ -22,7 +22,8 @@ from drolearn.spectral import SpectralRisk
 __all__ = [
     "ROBUST",
     "Goal", "Inverse", "Memory",
-    "can_newton", "has_few_parts", "has_hessian", "hessian_parts", "lacks_for_newton", "lbfgs_direction", "line_search",
+    "can_newton", "has_few_parts", "has_hessian", "hessian_parts",
+    "lacks_for_newton", "lbfgs_direction", "line_search",
     "newton_cost", "newton_direction", "point_at", "point_of", "robust_hessian",
 ]  # fmt: skip
 

@@ -128,9 +128,7 @@ def second_order_gap(problem: Problem, point: Point, bound: float, highest: floa
     return max(point.value + total + conjugate, 0.0)
 
 
-def _with_conjugate(
-    problem: Problem, own: Array, s: Array, bound: float, highest: float
-) -> float:
+def _with_conjugate(problem: Problem, own: Array, s: Array, bound: float, highest: float) -> float:
     """Σ own + h*(−s), where h*(−s) is the maximum of −s v − h(v) over models v.
 
     A model that is better than the point has |v| ≤ bound and, as its robust loss is at least the

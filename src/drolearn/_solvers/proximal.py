@@ -65,8 +65,8 @@ _AFFORDABLE = 3000.0
 _COLUMN_COORDINATES = 500
 _COLUMN_PRECISION, _COLUMN_SWEEPS = 1e-2, 10
 _NEAR = 0.03
-# A solve on columns ends after this many certificates of second order: where the objective is almost
-# flat in some directions, the gap can stay far above the error of the value.
+# A solve on columns ends after this many certificates of second order: where the objective is
+# almost flat in some directions, the gap can stay far above the error of the value.
 _CERTIFICATES = 2
 # The largest matrix of `second_order_gap`.
 _MOST_CERTIFIED = 8000
@@ -298,7 +298,7 @@ class _Solve:
             self.part = Part.of(problem, columns)
         part = self.part.problem
         affordable = part.size <= limit and newton_cost(part) <= _AFFORDABLE
-        forced = (self.direction == "newton" and not self.on_columns)
+        forced = self.direction == "newton" and not self.on_columns
         return self.part if affordable or forced else None
 
     def next_columns(self, most: int | None = None) -> NDArray[np.int64]:
