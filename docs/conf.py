@@ -69,13 +69,14 @@ sphinx_gallery_conf = {
 warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 
 
-def skip_foreign_members(
-    _app: Any, _kind: str, _name: str, member: Any, skip: bool, _options: Any
-) -> bool:
-    """Leave out what classes inherit from scikit-learn and PyTorch: they document it themselves."""
+def skip_members(_app: Any, kind: str, _name: str, member: Any, skip: bool, _options: Any) -> bool:
+    """Leave out what classes inherit from scikit-learn and PyTorch: they document it themselves.
+
+    What a module holds has pages of its own.
+    """
     of = getattr(member, "fget", None) or getattr(member, "func", None) or member
     module = getattr(of, "__module__", None) or "drolearn"
-    return skip or not module.startswith("drolearn")
+    return skip or kind == "module" or not module.startswith("drolearn")
 
 
 def escape(_app: Any, _kind: str, _name: str, _item: Any, _options: Any, lines: list[str]) -> None:
@@ -107,6 +108,6 @@ def link_files(app: Any, _name: str, source: list[str]) -> None:
 
 def setup(app: Any) -> None:
     """Connect the functions above; numpydoc runs at priority 500."""
-    app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("autodoc-skip-member", skip_members)
     app.connect("autodoc-process-docstring", escape, priority=400)
     app.connect("source-read", link_files)
