@@ -132,12 +132,14 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["fetched", "in the blocks"])
+@pytest.mark.parametrize("fetched", [2_000_000, 800, 0], ids=["all", "some", "none"])
 @pytest.mark.parametrize("case", STEPS)
-def test_steps_are_those_of_one_machine_with_the_same_rows(rows, monkeypatch, large, case):
-    """Every step, with its correction, clipping and average; the same bits if rows are fetched."""
-    if large:
-        monkeypatch.setattr(block_steps, "_FETCHED", 0)
+def test_steps_are_those_of_one_machine_with_the_same_rows(rows, monkeypatch, fetched, case):
+    """Every step, with its correction, clipping and average; the same bits if rows are fetched.
+
+    Rows are fetched for all draws, for those of up to 200 rows, or for none.
+    """
+    monkeypatch.setattr(block_steps, "_FETCHED", fetched)
     divergence, weighted, what = STEPS[case]
     X, y, weights = rows
     settings = {**logistic(divergence, 0.5), "groups": GROUPS if "groups" in what else None}
@@ -174,7 +176,7 @@ def test_steps_are_those_of_one_machine_with_the_same_rows(rows, monkeypatch, la
     steps = [(draw.indices, draw.blocks, draw.batch_size) for draw in given]
     model = (again.theta, again.average)
     assert loop.follow(steps, model, anchor, numbers, again.tally) == 0
-    if large:
+    if fetched < 2_000_000:
         np.testing.assert_allclose(state.theta, again.theta, rtol=1e-9)
         np.testing.assert_allclose(state.average, again.average, rtol=1e-9)
     else:
@@ -184,6 +186,19 @@ def test_steps_are_those_of_one_machine_with_the_same_rows(rows, monkeypatch, la
     assert state.tally.clipped == again.tally.clipped
     assert state.tally.samples == again.tally.samples == sum(draw.rows for draw in draws)
     assert abs(state.theta - theta).max() > 0.01
+
+
+def test_the_rows_of_many_steps_come_in_one_round(rows):
+    _, parted = in_blocks(*rows, EDGES, **logistic("chi2", 0.5))
+    assert parted.columns[1].all()
+    method, state = (
+        Multilevel(1000, batch_size=30, fire=0.1),
+        State.new(np.zeros((1, 5)), np.random.default_rng(0)),
+    )
+    before, numbers = parted.blocks.rounds, (np.full(500, 0.01), 1.0, 0.0, np.inf)
+    assert run_block_steps(parted, method, state, np.random.default_rng(0), numbers) == 0
+    assert state.tally.step == 500
+    assert parted.blocks.rounds - before == 2  # the sizes of the blocks, and the rows
 
 
 def test_given_draws_are_those_of_the_generator(rows):

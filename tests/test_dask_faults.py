@@ -16,6 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import drolearn
+from drolearn._solvers import block_steps
 from drolearn.dask import LostWorkersError, RobustRegressor, _engine, worst_case
 
 pytestmark = [
@@ -85,11 +86,22 @@ def kill(client, worker):
     os.kill(process, signal.SIGKILL)
 
 
-def test_workers_killed_twice_change_no_bit(client, data, monkeypatch):
+@pytest.mark.parametrize("case", ["exact", "draws that are fetched", "draws in the blocks"])
+def test_workers_killed_twice_change_no_bit(client, data, monkeypatch, case):
     """In the first round and later: their partitions are computed elsewhere."""
-    expected = estimator(client).fit(*data)
+    settings, c = {}, None
+    if case != "exact":
+        settings = {"solver": "gssg-anchor", "max_iter": 6, "random_state": 0}
+        monkeypatch.setattr(block_steps, "_FETCHED", 600 if "fetched" in case else 0)
+        c = abs(data[1])  # the losses of a reference
+
+    def fit():
+        reg = estimator(client).set_params(**settings)
+        return reg.set_params(tol=None if settings else 1e-4).fit(*data, reference_losses=c)
+
+    expected = fit()
     killed = in_round(monkeypatch, 1, 12, action=lambda _, part: kill(client, part.worker))
-    found = estimator(client).fit(*data)
+    found = fit()
     assert killed == [1, 12]
     assert found.coef_.tobytes() == expected.coef_.tobytes()
     assert found.n_rounds_ == expected.n_rounds_

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -54,3 +56,52 @@ def test_memory_maps_are_not_copied(rows, tmp_path, solver, kind, dtype):
     copy = 50 * np.dtype(dtype).itemsize / 8
     assert numbers < 0.8 * copy
     assert clf.coef_.tobytes() == peak(given, y, solver)[1].coef_.tobytes()
+
+
+# Fits rows in the current folder, and prints by how many bytes its anonymous memory has grown.
+PROGRAM = """
+import sys, threading, time
+import numpy as np, scipy.sparse as sp
+from drolearn import RobustClassifier
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+kind, solver = sys.argv[1:]
+parts = [np.load(f"{name}.npy", mmap_mode="r") for name in ("X", "data", "indices", "indptr")]
+y = np.load("y.npy")
+X = parts[0] if kind == "dense" else sp.csr_matrix(tuple(parts[1:]), shape=parts[0].shape)
+clf = RobustClassifier(rho=0.1, solver=solver, max_iter=1, tol=None, l2=1e-3, random_state=0)
+clf.fit(X[:100].copy(), np.arange(100) % 2)
+start = most = anonymous()
+done = threading.Event()
+
+def watch():
+    global most
+    while not done.wait(0.002):
+        most = max(most, anonymous())
+
+thread = threading.Thread(target=watch)
+thread.start()
+clf.fit(X, y)
+done.set()
+thread.join()
+print(max(most, anonymous()) - start)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_anonymous_memory_of_a_fit_is_a_fraction_of_the_file(tmp_path):
+    """As the system counts it, with all that the core allocates."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100_000, 200), dtype=np.float32)
+    y = (X[:, 0] + rng.standard_normal(100_000) > 0.0).astype(np.int64)
+    csr = sp.csr_matrix(X)
+    arrays = {"X": X, "y": y, "data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    for kind, solver in (("dense", "lbfgs"), ("csr", "lbfgs"), ("dense", "gssg")):
+        command = [sys.executable, "-W", "ignore", "-c", PROGRAM, kind, solver]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert int(done.stdout) < 0.4 * X.nbytes, (kind, solver)
