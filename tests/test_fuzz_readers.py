@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from tests.fuzz.core import CORE
 from tests.fuzz.inputs import changed, often
 from tests.fuzz.readers import READERS, seeds_of
 from tests.fuzz.run import RUNS
@@ -24,10 +25,11 @@ def test_any_content(name):
 
 
 @pytest.mark.skipif(not SOAK, reason="takes long: make soak")
-@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install '.[soak]'")
-@pytest.mark.parametrize("name", RUNS)
-def test_inputs_that_reach_new_lines(name, tmp_path):
-    command = [sys.executable, "-m", "tests.fuzz.run", name, str(RUNS[name])]
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install atheris")
+@pytest.mark.parametrize("targets", [CORE, READERS], ids=["core", "readers"])
+def test_inputs_that_reach_new_lines(targets, tmp_path):
+    names = [f"{name}={RUNS[name]}" for name in targets]
+    command = [sys.executable, "-m", "tests.fuzz.run", *names]
     root = Path(__file__).parents[1]
     with open(tmp_path / "log.txt", "w+", encoding="utf-8", errors="replace") as log:
         ran = subprocess.run(command, cwd=root, stdout=log, stderr=log)

@@ -14,6 +14,9 @@
 
 namespace drolearn {
 
+// True or false. States travel as bytes, and a byte of a damaged state need not be a bool.
+using Flag = uint8_t;
+
 // What the next sweep has to do.
 //
 //     moments   mean and variance, for the first guess
@@ -153,7 +156,7 @@ struct CurveState {
     CurveEnd low_end, high_end;
     BalancedPoint feasible, infeasible;  // the points nearest to D = ρ on both sides
     MixturePoint mixture[4];
-    bool mixed;             // whether the weights are those of the mixture
+    Flag mixed;             // whether the weights are those of the mixture
     double share;           // the weight of the infeasible point in the mixture
     ShareEnd below, above;  // the mixtures nearest to D = ρ on both sides
     int32_t corrections;    // of the share
@@ -162,9 +165,9 @@ struct CurveState {
 
 // t = β (d − shift) + ν = origin + x_top + β d, see refine.hpp.
 struct RefineState {
-    bool tried = false;
-    bool refined = false;         // whether the weights are those of this state
-    bool last = false;            // whether the next sweep is the last one
+    Flag tried = false;
+    Flag refined = false;         // whether the weights are those of this state
+    Flag last = false;            // whether the next sweep is the last one
     Phase resume = Phase::write;  // where to continue if refining fails
     int32_t rounds = 0;
     double beta = 0, shift = 0, nu = 0, x_top = 0;
@@ -176,7 +179,7 @@ struct Search {
     Phase phase = Phase::moments;
     Shape shape = Shape::interior;
     int64_t rounds = 0;
-    bool rescaled = false;  // whether the weights were divided by their sum
+    Flag rescaled = false;  // whether the weights were divided by their sum
     double norm = 1;        // divisor of the weights
     double shift = 0;       // centre of the moments
     Sums sums;              // of the last sweep

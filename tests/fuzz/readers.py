@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import io
+import os
+import shutil
 import tempfile
 import warnings
 import zipfile
@@ -26,11 +29,21 @@ from tests.fuzz.source import Source
 __all__ = ["READERS", "seeds_of"]
 
 _FIXTURE = Path(__file__).parents[1] / "fixtures" / "version-1-classifier.drl"
-_FOLDER = tempfile.TemporaryDirectory()  # of this process, until it ends
+_MEMORY = Path("/dev/shm")  # of Linux: a checkpoint would wait for a disk
+_FOLDER = Path(tempfile.mkdtemp(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None))
+
+
+def _remove(owner: int) -> None:
+    """Remove the folder when the process ends that made it; its forks leave it."""
+    if os.getpid() == owner:
+        shutil.rmtree(_FOLDER)
+
+
+atexit.register(_remove, os.getpid())
 
 
 def _file(name: str, content: bytes) -> Path:
-    path = Path(_FOLDER.name) / name
+    path = _FOLDER / name
     path.write_bytes(content)
     return path
 
@@ -148,7 +161,7 @@ _FILES: dict[str, tuple[Path, bytes]] = {}
 def _checkpoint_file(name: str) -> tuple[Path, bytes]:
     """The file of a fit, and what is in it."""
     if name not in _FILES:
-        folder = Path(_FOLDER.name) / name
+        folder = _FOLDER / name
         _continue(name, folder)
         (path,) = folder.glob("*.npz")
         _FILES[name] = path, path.read_bytes()
