@@ -22,8 +22,8 @@ _OPTIONAL = {
     "skl2onnx": "test_onnx.py",
     "pooch": "test_catalogue.py test_sources.py",
     "typer": """test_claims.py test_cli.py test_protocol.py test_rows.py test_runner.py
-        test_tables.py test_trial.py test_cli_models.py test_kills.py writers.py test_faults.py
-        fuzz/readers.py test_fuzz_readers.py""",
+        test_tables.py test_trial.py commands.py test_cli_models.py test_cli_errors.py
+        test_kills.py writers.py test_faults.py fuzz/readers.py test_fuzz_readers.py""",
     "vl_convert": "test_stress_html.py",
 }
 _missing = [library for library in _OPTIONAL if find_spec(library) is None]

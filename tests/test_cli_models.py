@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,71 +14,15 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 pytest.importorskip("skops")
 
-from sklearn.datasets import dump_svmlight_file  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
-
 import drolearn  # noqa: E402
-from drolearn import RobustClassifier, cli  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    """A folder with one table in all formats, and models that were fitted to it."""
-    folder = tmp_path_factory.mktemp("cli")
-    rng = np.random.default_rng(0)
-    n = 240
-    age, job = rng.integers(18, 80, n), rng.choice(["cook", "nurse", "clerk"], n)
-    score = (age - 50) / 15 + (job == "nurse") + rng.standard_normal(n)
-    frame = pd.DataFrame(
-        {
-            "age": age,
-            "job": job,
-            "sex": rng.choice(["f", "m"], n),
-            "since": pd.date_range("2015-01-01", periods=n, freq="9h"),
-            "hours": np.where(rng.random(n) < 0.2, np.nan, rng.uniform(0, 60, n)),
-            "rich": np.where(score > 0.5, "yes", "no"),
-            "pay": 10.0 * score,
-        }
-    )
-    frame.loc[[3, 8], "job"] = None
-    frame.to_csv(folder / "people.csv", index=False)
-    frame.to_parquet(folder / "people.parquet")
-    frame.to_feather(folder / "people.feather")
-    X = rng.standard_normal((n, 4))
-    y = np.where(X[:, 0] + rng.standard_normal(n) > 0, 1, -1)
-    np.savez(
-        folder / "arrays.npz", format="dense", X=X, y=y, sex=frame["sex"].to_numpy(dtype=str),
-        feature_names=np.array(["a", "b", "c", "d"]),
-    )  # fmt: skip
-    dump_svmlight_file(X, y, str(folder / "rows.svm"), zero_based=False)
-    assert cli.run(cli.app, [*fit_command(folder), "--out", str(folder / "model.skops")]) == 0
-    return folder
-
-
-def fit_command(folder, *more):
-    return ["fit", str(folder / "people.csv"), "--target", "rich", "--drop", "pay", *more]
-
-
-@pytest.fixture
-def ran(capsys, folder, monkeypatch):
-    """Run a command in the folder; return what it prints, and check the exit code."""
-    monkeypatch.chdir(folder)
-
-    def run(*arguments, code=0):
-        capsys.readouterr()
-        found = cli.run(cli.app, [str(each) for each in arguments])
-        printed = capsys.readouterr()
-        assert found == code, printed.err
-        return printed.out if code == 0 else printed.err
-
-    return run
-
-
-def loaded(ran, *arguments):
-    return json.loads(ran(*arguments, "--json"))
-
-
-# -- what the commands do ------------------------------------------------------------------------
+from drolearn import RobustClassifier, RobustRegressor  # noqa: E402
+from drolearn.divergence import as_divergence  # noqa: E402
+from tests.commands import (  # noqa: E402, F401 - fixtures
+    fit_command,
+    folder_of_tables,
+    loaded,
+    run_in_folder,
+)
 
 
 def test_fit_saves_the_pipeline_that_skrub_prepares(ran):
@@ -166,11 +107,83 @@ def test_tuning_and_regret(ran):
     assert said["robust_regret"] is not None
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_all_settings_of_the_estimators(ran):
+    """What --tau, --l1 and others do is what the estimator does; the saved model says so."""
+    command = ["fit", "people.csv", "--target", "pay", "--drop", "rich", "--out", "set.skops"]
+    frame = pd.read_csv("people.csv")
+    for given, settings in [
+        ("--divergence kl --tau 200", {"divergence": "kl", "tau": 200.0}),
+        ("--l1 0.3 --l2 0", {"l1": 0.3, "l2": 0.0}),
+        ("--trim 0.05 --rho 0", {"trim": 0.05, "rho": 0.0}),
+        ("--divergence spectral:1,2,5", {"divergence": drolearn.Spectral([1, 2, 5])}),
+        ("--divergence cressie-read:1.5", {"divergence": drolearn.CressieRead(1.5)}),
+        ("--solver gssg --max-iter 40 --tol 0.1", {"solver": "gssg", "max_iter": 40, "tol": 0.1}),
+    ]:
+        loaded(ran, *command, *given.split())
+        model = drolearn.load("set.skops")
+        want = RobustRegressor(random_state=0, **settings)
+        want.fit(model[:-1].transform(frame[model.feature_names_in_]), frame["pay"])
+        assert (model[-1].coef_ == want.coef_).all(), given
+        assert model[-1].robust_loss_ == want.robust_loss_
+        shown = loaded(ran, "info", "set.skops")["settings"]
+        for name, value in settings.items():
+            found = model[-1].get_params()[name]
+            assert found == (as_divergence(value) if name == "divergence" else value), given
+            assert shown[name] == repr(found)
+    assert (drolearn.load("set.skops")[-1].solver_, want.solver_) == ("gssg", "gssg")
+    said = loaded(ran, *command, "--divergence", "kl", "--tau", "200")
+    assert said["tau"] == 200.0
+    assert said["rho"] > 0.0
+    assert "tau" in ran(*command, "--divergence", "kl", "--tau", "200")
+
+
+def test_weights_of_rows_and_classes(ran, folder):
+    frame = pd.read_csv("people.csv", parse_dates=["since"])
+    frame["times"] = np.arange(len(frame)) % 3
+    frame.to_csv("weighted.csv", index=False)
+    options = ["--target", "rich", "--drop", "pay,since", "--rho", "0", "--out", "weighted.skops"]
+    loaded(ran, "fit", "weighted.csv", *options, "--weights", "times", "--balanced")
+    model = drolearn.load("weighted.skops")
+    assert "times" not in model.feature_names_in_
+    y, times = frame["rich"], frame["times"]
+    want = RobustClassifier(rho=0, class_weight="balanced", random_state=0)
+    want.fit(model[:-1].transform(frame[model.feature_names_in_]), y, sample_weight=times)
+    assert (model[-1].coef_ == want.coef_).all()
+    command = ["evaluate", "weighted.skops", "weighted.csv", "--target", "rich", "--rho", "0"]
+    curve = loaded(ran, *command, "--weights", "times", "--loss", "zero-one")["curve"]
+    wrong = model.predict(frame[model.feature_names_in_]) != y
+    assert curve[0]["loss"] == pytest.approx(np.average(wrong, weights=times))
+    frame["times"] = -1.0
+    frame.to_csv("weighted.csv", index=False)
+    said = ran("fit", "weighted.csv", *options, "--weights", "times", code=2)
+    assert "--weights names the column 'times', which must hold numbers" in said
+
+
+def test_evaluate_with_a_spectral_risk(ran, folder):
+    command = ["evaluate", "model.skops", "people.csv", "--target", "rich", "--loss", "brier"]
+    said = loaded(ran, *command, "--divergence", "extremile:3", "--groups", "sex")
+    frame = pd.read_parquet("people.parquet")
+    model = drolearn.load("model.skops")
+    proba = model.predict_proba(frame[model.feature_names_in_])
+    losses = drolearn.brier_losses(proba, frame["rich"], model.classes_)
+    plain, risk = said["curve"]
+    assert plain["loss"] == pytest.approx(losses.mean())
+    want = drolearn.worst_case(losses, divergence=drolearn.Extremile(3)).value
+    assert risk["loss"] == pytest.approx(want)
+    assert risk["rho"] is None
+    assert {row["group"] for row in said["groups"]} == {"f", "m"}
+    assert "Extremile(r=3.0)" in ran(*command, "--divergence", "extremile:3")
+
+
 def test_checkpoints(ran, folder):
     """The model is that of a fit without them, and does not name the folder."""
     want = ran("predict", "model.skops", "people.csv", "--proba")
     ran(*fit_command(Path(), "--checkpoint", "state", "--out", "c.skops"))
     assert list((folder / "state").iterdir())
+    ran(*fit_command(Path(), "--solver", "gssg", "--checkpoint", "steps", "--out", "d.skops"))
+    assert list((folder / "steps").iterdir())
+    assert drolearn.load("d.skops")[-1].solver == "gssg"
     assert ran("predict", "c.skops", "people.csv", "--proba") == want
     assert drolearn.load("c.skops")[-1].solver == "auto"
 
@@ -213,6 +226,23 @@ def test_stress(ran):
     assert "Wrote report.json" in ran(*command, "--out", "report.json")
 
 
+def test_all_settings_of_a_report(ran):
+    command = ["stress", "model.skops", "people.csv", "--target", "rich", "--out", "report.json"]
+    options = "--divergence chi2,kl --rho 0 --rho 0.5 --loss log,brier --over age,pay"
+    said = loaded(ran, *command, *options.split(), "--level", "0.9", "--worst-rows", "4")
+    report = json.loads(Path("report.json").read_text(encoding="utf-8"))
+    assert said["losses"] == report["losses"] == ["log", "brier"]
+    assert report["divergences"] == ["chi2", "kl"]
+    assert {row["rho"] for row in report["curve"]} == {0.0, 0.5}
+    assert len(report["worst_rows"]) == 2 * 2 * 4
+    assert report["level"] == 0.9
+    assert {row["feature"] for row in report["features"]} == {"age", "pay"}
+    loaded(ran, *command, "--divergence", "all", "--over", "all")
+    report = json.loads(Path("report.json").read_text(encoding="utf-8"))
+    assert "triangular" in report["divergences"]
+    assert {row["feature"] for row in report["features"]} >= {"age", "job", "sex", "hours"}
+
+
 def test_a_report_for_the_browser(ran):
     ran("stress", "model.skops", "people.csv", "--target", "rich", "--out", "report.html")
     assert "<html" in Path("report.html").read_text(encoding="utf-8").lower()
@@ -227,7 +257,11 @@ def test_compare(ran):
     assert names == ["plain", "tuned", "temperature", "reweighted", "robust", "groups", "regret"]
     assert all(row["robust_loss"] > row["loss"] > 0.0 for row in said["models"])
     assert Path("picture.png").read_bytes().startswith(b"\x89PNG")
-    said = ran(*command, "--target", "pay", "--drop", "rich")
+    pay = [*command, "--target", "pay", "--drop", "rich"]
+    said = ran(*pay, "--divergence", "extremile:2")
+    assert "The picture shows balls" in ran(
+        *pay, "--divergence", "extremile:2", "--out", "a.png", code=2
+    )
     assert "temperature" not in said
     assert "reweighted" in said
 
@@ -241,219 +275,3 @@ def test_the_data_of_the_demo(ran, monkeypatch):
     assert len(rows.X) == len(rows.y) == len(rows.groups) > 1000
     assert set(rows.groups["sex"]) == {"Female", "Male"}
     assert set(rows.y) == {"above 50,000", "below"}
-
-
-# -- wrong input ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("fit people.csv --target salary --out a.skops", "column 'salary'.*choose from age, job"),
-        ("fit people.csv --target job --out a.skops", "2 of 240 values are missing"),
-        ("fit people.csv --target rich --groups gender --out a.skops", "--groups names the column"),
-        ("fit people.csv --target rich --drop x --out a.skops", "--drop names the column 'x'"),
-        ("fit people.csv --target rich", "Missing option '--out': see drolearn fit --help"),
-        ("fit people.csv --target rich --out a.drl", "--out must end in .skops. Got 'a.drl'"),
-        ("fit people.csv --target rich --out no/a.skops", "There is no folder 'no' for --out"),
-        ("fit people.csv --target rich --out a.skops --rho -1", "'--rho'.*see drolearn fit --help"),
-        ("fit people.csv --target rich --out a.skops --divergence kll", "Did you mean 'kl'"),
-        ("fit people.csv --target rich --out a.skops --divergence cvar:2", "as cvar:0.1. Got"),
-        (
-            "fit people.csv --target rich --out a.skops --divergence extremile:0",
-            "as extremile:3. Got",
-        ),
-        ("fit people.csv --target rich --out a.skops --task regression", "needs numbers"),
-        ("fit people.csv --target rich --out a.skops --task reg", "--task must be"),
-        ("fit people.csv --target rich --out a.skops --tune --rho 1", "leave --rho and --l2 out"),
-        ("fit people.csv --target rich --out a.skops --loss huber", "'loss' parameter of Robust"),
-        ("fit people.xls --out a.skops", "must end in .csv, .parquet"),
-        ("fit nothing.csv --out a.skops", "There is no file 'nothing.csv'"),
-        ("predict model.skops rows.svm", "needs columns with names"),
-        ("predict model.skops arrays.npz", "lacks 5 of the 5 columns of the model: age, job"),
-        ("predict model.skops people.csv --out a.txt", "must end in .csv or .parquet"),
-        ("predict nothing.skops people.csv", "There is no file 'nothing.skops'"),
-        ("predict people.csv people.csv", "must end in .drl or .skops. Got 'people.csv'"),
-        ("evaluate model.skops people.csv --target pay", "only labels of classes: 'no', 'yes'"),
-        ("frobnicate", "No such command 'frobnicate': see drolearn --help"),
-    ],
-)
-def test_wrong_arguments(ran, arguments, words):
-    said = ran(*arguments.split(), code=2)
-    assert pd.Series([said]).str.contains(words, regex=True).all(), said
-    assert said.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", b""),
-        ("a.csv", b"\xff\xfe\x00"),
-        ("a.csv", b"a,b\n"),
-        ("a.csv", b'a,b\n"1,2\n'),
-        ("a.parquet", b"PAR1"),
-        ("a.feather", b"ARROW1"),
-        ("a.arrow", b""),
-        ("a.npz", b"PK"),
-        ("a.svm", b"1 0:3\n"),
-        ("a.svm", b"1 a:b\n"),
-    ],
-)
-def test_damaged_data(ran, name, content):
-    Path(name).write_bytes(content)
-    said = ran("fit", name, "--target", "b", "--out", "a.skops", code=2)
-    assert repr(name) in said
-    assert said.count("\n") == 1
-
-
-def test_pickles_need_trust(ran, folder):
-    frame = pd.read_csv("people.csv")[["age"]]
-    model = LogisticRegression().fit(frame, pd.read_csv("people.csv")["rich"])
-    Path("model.pkl").write_bytes(pickle.dumps(model))
-    said = ran("predict", "model.pkl", "people.csv", code=2)
-    assert "runs whatever code is in it: use --trust only if you know who made it" in said
-    assert ran("predict", "model.pkl", "people.csv", "--trust").startswith("prediction")
-    Path("model.pkl").write_bytes(b"\x80")
-    assert "damaged or not a pickle" in ran("info", "model.pkl", "--trust", code=2)
-    Path("model.pkl").write_bytes(pickle.dumps([1]))
-    assert "holds a list" in ran("info", "model.pkl", "--trust", code=2)
-
-
-def test_models_of_other_kinds(ran):
-    """Fitted to arrays without names, saved as .drl; without probabilities."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((50, 2))
-    model = RobustClassifier(loss="squared-hinge").fit(X, X[:, 0] > 0)
-    drolearn.save(model, "hinge.drl")
-    pd.DataFrame(X).assign(y=X[:, 0] > 0).to_csv("two.csv", index=False)
-    want = model.predict(X).tolist()
-    assert loaded(ran, "predict", "hinge.drl", "two.csv")["prediction"] == want
-    assert loaded(ran, "evaluate", "hinge.drl", "two.csv")["loss"] == "zero-one"
-    assert "no probabilities" in ran("predict", "hinge.drl", "two.csv", "--proba", code=2)
-    pd.DataFrame(X[:, :1]).to_csv("one.csv", index=False)
-    assert "fitted to 2 columns. Got 1" in ran("predict", "hinge.drl", "one.csv", code=2)
-
-
-# -- running -------------------------------------------------------------------------------------
-
-
-def test_unexpected_errors_have_a_traceback_only_with_debug(ran, monkeypatch):
-    def broken(*_, **__):
-        raise KeyError("lost")
-
-    monkeypatch.setattr("drolearn.cli.models.prepared", broken)
-    command = fit_command(Path(), "--out", "a.skops")
-    said = ran(*command, code=1)
-    assert "failed unexpectedly (KeyError: 'lost'): run it again with --debug" in said
-    with pytest.raises(KeyError, match="lost"):
-        ran(*command, "--debug")
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (KeyboardInterrupt(), 130, ""),
-        (MemoryError(), 1, "memory does not suffice"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
-        (ImportError("Use pip."), 1, "Use pip."),
-        (ModuleNotFoundError("no", name="skrub"), 1, "needs skrub: pip install 'drolearn[cli"),
-    ],
-)
-def test_exit_codes(ran, monkeypatch, error, code, words):
-    def broken(*_, **__):
-        raise error
-
-    monkeypatch.setattr("drolearn.cli.models.prepared", broken)
-    assert words in ran(*fit_command(Path(), "--out", "a.skops"), code=code)
-
-
-def test_warnings_are_one_line_each(capsys, folder, ran):
-    """The zero model, at a radius at which nothing can be learned."""
-    command = fit_command(folder, "--rho", "50", "--out", str(folder / "zero.skops"), "--json")
-    assert cli.run(cli.app, command) == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith("Warning: ")
-    assert printed.err.count("\n") == 1
-    assert json.loads(printed.out)["warnings"] == [printed.err.removeprefix("Warning: ").strip()]
-
-
-def test_a_reader_that_stops_early():
-    """As `drolearn datasets | head`."""
-    command = [sys.executable, "-m", "drolearn.cli", "datasets"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.close()
-    _, errors = process.communicate()
-    assert "Traceback" not in errors
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder without new files")
-def test_a_folder_that_cannot_be_written_to(ran):
-    said = ran(*fit_command(Path(), "--out", "/proc/a.skops"), code=1)
-    assert "A file cannot be read or written" in said
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder without new files")
-def test_no_network_no_home_and_a_full_disk(folder, tmp_path):
-    """Sockets raise errors, nothing can be made in the home folder, and files are limited."""
-    path = tmp_path / "model.skops"
-    program = """
-import resource, signal, socket, sys
-def refuse(*_, **__):
-    raise AssertionError("a network call")
-socket.socket.connect = socket.getaddrinfo = socket.create_connection = refuse
-from pathlib import Path
-from drolearn import cli
-assert cli.run(cli.app, sys.argv[1:]) == 0
-before = Path(sys.argv[-1]).read_bytes()
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-code = cli.run(cli.app, [*sys.argv[1:], "--rho", "0.3"])
-if Path(sys.argv[-1]).read_bytes() != before:
-    raise SystemExit("the old model is gone")
-sys.exit(code)
-"""
-    command = [sys.executable, "-c", program, *fit_command(folder, "--out", str(path))]
-    environment = {**os.environ, "HOME": "/proc/nowhere"}
-    environment.pop("SKB_DATA_DIRECTORY", None)
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert run.returncode == 1, run.stderr
-    said = run.stderr.splitlines()[-1]  # matplotlib says where it puts its settings instead
-    assert said.startswith("A file cannot be read or written (File too large")
-    assert list(tmp_path.iterdir()) == [path]
-
-
-# -- help ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"]], ids=" ".join)
-def test_help_imports_no_heavy_library(arguments):
-    program = (
-        f"import sys; from drolearn import cli; cli.run(cli.app, {arguments});"
-        "heavy = ('numpy', 'rich', 'pandas', 'sklearn', 'pydantic');"
-        "print([name for name in heavy if name in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.stdout.endswith("[]\n"), run.stderr
-    assert ("Exit codes:" if arguments == ["--help"] else "Examples:") in run.stdout
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["fit", "predict", "evaluate", "info", "compare", "stress", "demo", "reproduce", "datasets"],
-)
-def test_every_command_has_examples(ran, command):
-    said = ran(command, "--help")
-    assert f"Examples:\n    drolearn {command}" in said or f"drolearn {command}" in said
-    assert "\b" not in said
-
-
-def test_shell_completion():
-    environment = {
-        **os.environ, "_DROLEARN_COMPLETE": "complete_bash", "COMP_WORDS": "drolearn pre",
-        "COMP_CWORD": "1",
-    }  # fmt: skip
-    command = [sys.executable, "-m", "drolearn.cli"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert run.stdout.split() == ["predict"], run.stderr

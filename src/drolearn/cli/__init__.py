@@ -38,8 +38,20 @@ __all__ = ["app", "main"]
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from drolearn import __version__
+
+        print(f"drolearn {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def drolearn(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; for all commands.")
     ] = False,

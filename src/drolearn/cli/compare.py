@@ -63,12 +63,18 @@ def show_comparison(
     from drolearn.cli.comparison import compared, draw
     from drolearn.cli.models import as_divergence
     from drolearn.cli.report import busy, show, table
-    from drolearn.cli.running import check_out, warnings_shown
+    from drolearn.cli.running import InputError, check_out, warnings_shown
 
+    chosen = as_divergence(divergence)
     if out is not None:
         check_out(out, _PICTURES)
+        if chosen.family == "spectral":
+            raise InputError(
+                f"The picture shows balls of many radii or levels. Got {chosen!r} instead: leave "
+                f"--out out, or choose another --divergence."
+            )
     with warnings_shown(), busy("Fitting"):
-        found = compared(rows, task, as_divergence(divergence), rho, splits, seed)
+        found = compared(rows, task, chosen, rho, splits, seed)
         if out is not None:
             draw(found, out)
     content: dict[str, Any] = {

@@ -46,8 +46,12 @@ def compared(
     radius = rho if divergence.has_radius else None
     names = None if rows.groups is None else rows.groups.agg(", ".join, axis=1).to_numpy()
     is_classification = task == "classification"
-    if is_classification and np.unique(rows.y, return_counts=True)[1].min() < 2:
-        raise InputError("Every class needs at least two rows: remove classes with one row.")
+    if is_classification:
+        counts = np.unique(rows.y, return_counts=True)[1]
+        if counts.size < 2:
+            raise InputError("The target has one class only: give rows of at least two classes.")
+        if counts.min() < 2:
+            raise InputError("Every class needs at least two rows: remove classes with one row.")
     losses: dict[str, list[np.ndarray]] = {}
     wrong: dict[str, list[np.ndarray]] = {}
     robust: dict[str, list[float]] = {}

@@ -19,25 +19,27 @@ _PICKLES = (".pkl", ".pickle", ".joblib")
 
 
 def as_divergence(text: str) -> Any:
-    """A divergence by name, perhaps with a number, as in "cvar:0.1" and "extremile:3"."""
-    from drolearn.divergence import CVaR
+    """A divergence by name, perhaps with numbers, as in "cvar:0.1" and "spectral:1,2,5"."""
+    from drolearn.divergence import NAMES, CressieRead, CVaR
     from drolearn.divergence import as_divergence as by_name
-    from drolearn.spectral import Exponential, Extremile
+    from drolearn.spectral import Exponential, Extremile, Spectral
 
-    name, _, number = text.partition(":")
-    classes = {"cvar": CVaR, "extremile": Extremile, "exponential": Exponential}
-    accepted = {
-        "cvar": "cvar with a level above 0 and at most 1, as cvar:0.1",
-        "extremile": "extremile with a number of at least 1, as extremile:3",
-        "exponential": "exponential with a number of at least 0, as exponential:2",
+    with_numbers: dict[str, tuple[Any, str]] = {
+        "cressie-read": (CressieRead, "a number above 1, as cressie-read:1.5"),
+        "cvar": (CVaR, "a level above 0 and at most 1, as cvar:0.1"),
+        "extremile": (Extremile, "a number of at least 1, as extremile:3"),
+        "exponential": (Exponential, "a number of at least 0, as exponential:2"),
+        "spectral": (lambda *k: Spectral(k), "numbers that do not decrease, as spectral:1,2,5"),
     }
-    if name not in classes or not number:
+    name, _, numbers = text.partition(":")
+    if name not in with_numbers or text in NAMES:
         return by_name(text)
+    make, accepted = with_numbers[name]
     try:
-        return classes[name](float(number))
-    except ValueError as error:
+        return make(*map(float, numbers.split(",")))
+    except (TypeError, ValueError) as error:  # of another number of numbers
         raise InputError(
-            f"--divergence must be a name, or {accepted[name]}. Got {text!r} instead."
+            f"--divergence must be a name, or {name} with {accepted}. Got {text!r} instead."
         ) from error
 
 

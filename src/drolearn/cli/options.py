@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "Divergence", "Drop", "Groups", "Json", "Model", "Target", "Task", "Trust"]
+__all__ = [
+    "Data", "Divergence", "Drop", "Groups", "Json", "Loss", "Model", "Target", "Task", "Trust",
+    "Weights",
+]  # fmt: skip
 
 Data = Annotated[
     str,
@@ -28,8 +31,18 @@ Groups = Annotated[
 Divergence = Annotated[
     str,
     typer.Option(
-        help="chi2, kl, reverse-kl, hellinger, jensen-shannon, triangular, total-variation, or "
-        "cvar with its level, as cvar:0.1, or extremile:3 or exponential:2."
+        help="chi2, kl, reverse-kl, hellinger, jensen-shannon, triangular, total-variation; with a "
+        "number cressie-read:1.5, cvar:0.1, extremile:3, exponential:2; or spectral:1,2,5."
+    ),
+]
+Weights = Annotated[
+    str | None, typer.Option(help="Column with the weight of each row; it is not a feature.")
+]
+Loss = Annotated[
+    str,
+    typer.Option(
+        help="log, zero-one, brier, squared, absolute; the default is log, zero-one for models "
+        "without probabilities, or squared for regression."
     ),
 ]
 Drop = Annotated[str | None, typer.Option(help="Columns that the model must not use, with commas.")]

@@ -44,11 +44,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """Features, target and groups."""
+    """Features, target, groups, and weights of the rows."""
 
     X: Any
     y: Any
     groups: pd.DataFrame | None
+    weights: Any = None
 
 
 def read(source: str) -> Table:
@@ -65,9 +66,11 @@ def read(source: str) -> Table:
     if source != "-" and not path.is_file():
         raise InputError(f"There is no file {source!r}: check the name of the data.")
     try:
-        found = _READERS[kind](sys.stdin.buffer if source == "-" else path)
-    except ImportError:
+        found = _READERS[kind](io.BytesIO(sys.stdin.buffer.read()) if source == "-" else path)
+    except (ImportError, InputError):
         raise
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source!r} is not UTF-8 text: save it as UTF-8.") from error
     except MemoryError as error:
         raise InputError(
             f"{source!r} needs more memory than there is: use fewer rows or columns; if the file "
@@ -82,19 +85,25 @@ def read(source: str) -> Table:
         ) from error
     if isinstance(found, pd.DataFrame):
         found = Table(found, found.iloc[:, :0])
-    names = [*getattr(found.X, "columns", []), *found.others.columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"{source!r} has two columns of the name {name!r}: rename one of them."
-            )
+    _refuse_twins([*getattr(found.X, "columns", []), *found.others.columns])
     if found.X.shape[0] == 0:
         raise InputError(f"{source!r} has no rows: give data with at least one row.")
     return found
 
 
-def split(table: Table, target: str, groups: str | None, drop: str | None) -> Rows:
-    """Take target, groups and dropped columns from a table."""
+def _refuse_twins(names: list[Any]) -> None:
+    """Refuse two columns of the same name."""
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"The data has two columns of the name {name!r}: rename one of them.")
+        seen.add(name)
+
+
+def split(
+    table: Table, target: str, groups: str | None, drop: str | None, weights: str | None = None
+) -> Rows:
+    """Take target, groups, weights and dropped columns from a table."""
     column = table.column(target, "--target")
     missing = int(column.isna().sum())
     if missing:
@@ -105,12 +114,15 @@ def split(table: Table, target: str, groups: str | None, drop: str | None) -> Ro
     dropped = names_of(drop)
     for name in dropped:
         table.column(name, "--drop")
+    of_rows = None if weights is None else _weights(table.column(weights, "--weights"))
     X = table.X
     if hasattr(X, "columns"):
-        X = X.drop(columns=[name for name in [target, *dropped] if name in X.columns])
+        X = X.drop(columns=[name for name in [target, weights, *dropped] if name in X.columns])
         if X.shape[1] == 0:
             raise InputError("The data has no columns left for the model: drop fewer columns.")
-    return Rows(X, _values(column), _groups(table, groups))
+        if bool(X.isna().all(axis=None)):
+            raise InputError("All values of all columns are missing: check the data.")
+    return Rows(X, _values(column), _groups(table, groups), of_rows)
 
 
 def names_of(text: str | None) -> list[str]:
@@ -155,6 +167,20 @@ def _values(column: Any) -> Any:
     return column.astype(str).to_numpy(dtype=str)
 
 
+def _weights(column: Any) -> Any:
+    """The weights of the rows, as floats."""
+    import numpy as np
+    import pandas as pd
+
+    found = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    if not (np.isfinite(found).all() and found.min() >= 0.0 and found.max() > 0.0):
+        raise InputError(
+            f"--weights names the column {column.name!r}, which must hold numbers of at least 0, "
+            f"some above 0, and no missing values: repair it, or name another column."
+        )
+    return found
+
+
 def _groups(table: Table, groups: str | None) -> pd.DataFrame | None:
     """Columns of names; missing values are a group of their own."""
     import pandas as pd
@@ -176,6 +202,11 @@ def _groups(table: Table, groups: str | None) -> pd.DataFrame | None:
 def _read_csv(file: Any) -> Any:
     import pandas as pd
 
+    # Of two columns of one name, pandas would rename the second: a target would become a feature.
+    heads = pd.read_csv(file, header=None, nrows=1, dtype=str, keep_default_na=False)
+    _refuse_twins([name for name in heads.iloc[0] if name])
+    if isinstance(file, io.BytesIO):
+        file.seek(0)
     return pd.read_csv(file, low_memory=False)
 
 
