@@ -81,6 +81,15 @@ def test_two_writers_of_one_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_errors_name_the_file_and_nothing_else(tmp_path):
+    folder = tmp_path / "folder"
+    (folder / "inside").mkdir(parents=True)
+    for path in (tmp_path / "missing" / "results", folder):
+        with pytest.raises(OSError, match=r"'[^']*'$") as caught:
+            write(path, b"results")
+        assert str(caught.value).endswith(f": {str(path)!r}")
+
+
 def test_a_folder_is_locked_for_other_processes_until_the_block_ends(tmp_path):
     pytest.importorskip("filelock")
     program = f"from drolearn._storage import locked\nwith locked({str(tmp_path)!r}): pass"

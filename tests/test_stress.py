@@ -511,6 +511,16 @@ HALF = [[0.5, 0.5]] * 3
             {"loss": "all"},
             "all be classifiers or all be regressions",
         ),
+        (
+            (Fixed([1.0, math.nan, 2.0]), HALF, [0.0, 1.0, 1.0]),
+            {},
+            "'Fixed' .* finite.* nan in row 1",
+        ),
+        (
+            (Fixed([0, 1, 1], [[0.5, 0.5], [0.5, math.nan], [1.0, 0.0]], [0, 1]), HALF, [0, 1, 1]),
+            {},
+            "'Fixed' must predict finite numbers. Got nan in row 1",
+        ),
         ((), {"losses": [0.1, 0.2], "loss": "log"}, "'loss' .* 'auto' with losses=.* Got 'log'"),
         ((), {"losses": [0.1, 0.2], "divergence": []}, "at least one divergence"),
         ((), {"losses": [0.1, 0.2], "divergence": ["chi2", "kll"]}, "Did you mean 'kl'"),

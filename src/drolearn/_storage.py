@@ -41,7 +41,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         if error.filename is None or str(error.filename).endswith(".part"):
-            error.filename, error.filename2 = str(target), None
+            error.filename = str(target)
+            if error.filename2 is not None:  # of `os.replace`; None would be printed as a name
+                del error.filename2
         raise
 
 

@@ -50,6 +50,10 @@ def as_problem(
     from sklearn.utils import check_array, check_consistent_length
 
     loss = as_loss(loss)
+    if not isinstance(fit_intercept, bool | np.bool_):  # "no" would be true
+        raise ValueError(
+            f"The 'fit_intercept' parameter must be True or False. Got {fit_intercept!r} instead."
+        )
     accepted: Any = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "input_name": "X"}
     X = check_array(X, **accepted)
     check_consistent_length(X, y)

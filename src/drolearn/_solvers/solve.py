@@ -24,7 +24,7 @@ from drolearn._solvers.linear_algebra import single_threaded_blas
 from drolearn._solvers.path import Path, Start
 from drolearn._solvers.problem import Problem
 from drolearn._solvers.proximal import minimise_sparse
-from drolearn._solvers.soft import Fit, minimise_soft, soft_worst
+from drolearn._solvers.soft import Fit, SoftMinimum, minimise_soft, soft_worst
 from drolearn._solvers.solution import Solution, solution_of_minimum, solution_of_state
 from drolearn._solvers.solvers import Exact, Solver, Stochastic
 from drolearn._solvers.trimming import minimise_trimmed
@@ -226,6 +226,7 @@ def run_soft(
     watch: Watch | None,
 ) -> Solution:
     """`run` in a soft ball; the radius of the problem is not used."""
+    _check_limits(max_iter, tol)
     if isinstance(as_solver(solver), Stochastic):
         raise ValueError(
             f"The 'tau' parameter needs an exact solver. Got solver={solver!r} instead; use "
@@ -258,6 +259,13 @@ def run_soft(
     found = minimise_soft(problem, tau, theta, fit, tol=accuracy, max_passes=max_iter)
     if last is None:
         raise RuntimeError("No ball was solved.")
+    return _solution_of_soft(problem, found, last, accuracy, max_iter)
+
+
+def _solution_of_soft(
+    problem: Problem, found: SoftMinimum, last: Solution, accuracy: float, max_iter: float
+) -> Solution:
+    """The solution in a soft ball, after the last of the balls that were solved for it."""
     relative = found.gap / problem.loss_scale(found.value)
     ending = last.ending
     if not ending.asked_for and ending is not Ending.SEPARABLE:
@@ -296,6 +304,18 @@ def run(
     """
     began = time.process_time()
     chosen = as_solver(solver)
+    _check_limits(max_iter, tol)
+    if chosen is None:
+        chosen = choose(problem, 1e-6 if tol is None else float(tol), float(max_iter))
+    missing = chosen._lacks(problem)
+    if missing:
+        raise ValueError(missing)
+    if isinstance(chosen, Stochastic):
+        return _solve_by_draws(problem, chosen, theta, max_iter, tol, random_state, watch)
+    return _solve_exactly(problem, chosen, theta, max_iter, tol, watch, began, certify)
+
+
+def _check_limits(max_iter: float, tol: float | None) -> None:
     if not 0.0 < float_or_nan(max_iter) < math.inf:
         raise ValueError(
             f"The 'max_iter' parameter must be a positive, finite number of passes. "
@@ -305,14 +325,6 @@ def run(
         raise ValueError(
             f"The 'tol' parameter must be None or lie between 0 and 1. Got {tol!r} instead."
         )
-    if chosen is None:
-        chosen = choose(problem, 1e-6 if tol is None else float(tol), float(max_iter))
-    missing = chosen._lacks(problem)
-    if missing:
-        raise ValueError(missing)
-    if isinstance(chosen, Stochastic):
-        return _solve_by_draws(problem, chosen, theta, max_iter, tol, random_state, watch)
-    return _solve_exactly(problem, chosen, theta, max_iter, tol, watch, began, certify)
 
 
 def warn_of_all_weights(problem: Problem, stacklevel: int) -> None:

@@ -103,6 +103,13 @@ def predict(name: str, model: Any, X: Any, y: NDArray[Any], loss: Loss) -> Predi
             f"The model {name!r} must predict probabilities for each of the {y.size} rows of y. "
             f"Got probabilities of shape {found.proba.shape} instead."
         )
+    for values in (found.values, found.proba):
+        if values is not None and values.dtype.kind == "f" and not np.isfinite(values).all():
+            wrong = tuple(np.argwhere(~np.isfinite(values))[0])
+            raise ValueError(
+                f"The model {name!r} must predict finite numbers. Got {values[wrong]} in row "
+                f"{wrong[0]} instead."
+            )
     return found
 
 
