@@ -269,7 +269,8 @@ def test_regrets_are_those_of_one_machine(rows, l2, in_groups):
     one, many = solved(whole, tol=1e-9), solved(parted, tol=1e-9)
     assert many.ending is one.ending
     assert (one.ending is Ending.SEPARABLE) == (l2 == 0.0)
-    assert many.value == pytest.approx(one.value, rel=1e-9)
+    # Without a minimum, values depend on the steps, which evaluations in one round change a little.
+    assert many.value == pytest.approx(one.value, rel=1e-9 if l2 else 1e-6)
     assert parted.value_without_losses == pytest.approx(whole.value_without_losses, rel=1e-12)
     assert parted.loss_scale(0.0) == pytest.approx(whole.loss_scale(0.0), rel=1e-12)
     alone, expected = parted.without_reference(), whole.without_reference()
