@@ -77,3 +77,17 @@ def test_separable_classes_of_other_losses_and_weights():
     wide = np.column_stack([X[:, 0], X[:, 0] ** 2])
     ending = solve(wide, three, loss="multinomial", max_iter=2000).ending
     assert ending is Ending.SEPARABLE
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "newton", "exact"])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_small_gap_at_the_last_iteration_is_convergence(loss, solver):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 8))
+    y = X @ np.ones(8) + rng.standard_normal(400)
+    for steps in range(1, 12):
+        solution = solve(
+            X, y if loss == "squared" else y > 0, loss=loss, l2=0.01, solver=solver,
+            max_iter=steps, tol=1e-4,
+        )  # fmt: skip
+        assert solution.converged == (solution.gap <= 1e-4 * solution.value)

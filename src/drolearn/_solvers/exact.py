@@ -382,6 +382,8 @@ class _Solve(Run):
         self.iterates.point = point
         gap = self.known_gap()
         point = self.point  # refined
+        if self.ending is Ending.EXHAUSTED and gap <= self.allowed:
+            self.ending = Ending.CONVERGED
         if self.ending is Ending.EXHAUSTED:
             # The first steps decrease the plain mean, and may increase the robust loss.
             scores = problem.zero_scores()
