@@ -20,9 +20,9 @@ from benchmarks.machine import save
 from drolearn._solvers import block_problem, block_trials
 from drolearn.dask import RobustClassifier, _engine
 
+SETS = ("adult", "electricity", "synthetic")
 #: Divergence and radius of each ball.
-BALLS = (("chi2", 0.1), ("chi2", 1.0), ("kl", 0.1), ("hellinger", 0.01))
-SETS = ("adult", "electricity", "synthetic", "covtype.binary")
+BALLS = (("chi2", 0.1), ("kl", 0.1), ("hellinger", 0.01), ("chi2", 1.0))
 #: Rows and columns of the synthetic set.
 SYNTHETIC, PARTITIONS = (10**6, 50), 4
 #: Passes that compute a robust loss and its gradient.
@@ -129,7 +129,8 @@ def main() -> None:
     ) as client:
         for name in SETS:
             data = rows(name)
-            for ball in BALLS:
+            # In the large ball, the synthetic set takes hundreds of rounds to prove a zero model.
+            for ball in BALLS[: 3 if name == "synthetic" else 4]:
                 runs.append(measure(client, name, data, ball))
                 print(runs[-1], flush=True)
                 save("rounds", [], runs=runs)

@@ -513,6 +513,13 @@ def test_wrong_arguments_are_named(client, data, case):
         RobustRegressor(**settings).fit(*parts)
 
 
+def test_classes_must_be_a_list_of_labels(client, data):
+    dX = da.from_array(data[0], chunks=(500, 4))
+    for classes in (5, "no", [[0, 1]]):
+        with pytest.raises(ValueError, match="'classes' parameter must be a list of labels"):
+            RobustClassifier(0.1).fit(dX, dX[:, 0] > 0.0, classes=classes)
+
+
 def test_wrong_collections_are_named(client, data):
     X, y, _ = data
     dX, dy = da.from_array(X, chunks=(500, 4)), da.from_array(y, chunks=500)

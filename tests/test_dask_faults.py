@@ -99,8 +99,12 @@ def test_workers_killed_twice_change_no_bit(client, data, monkeypatch, case):
         reg = estimator(client).set_params(**settings)
         return reg.set_params(tol=None if settings else 1e-4).fit(*data, reference_losses=c)
 
+    def act(_, part):
+        client.wait_for_workers(2, timeout=60)
+        kill(client, part.worker)
+
     expected = fit()
-    killed = in_round(monkeypatch, 1, 12, action=lambda _, part: kill(client, part.worker))
+    killed = in_round(monkeypatch, 1, 12, action=act)
     found = fit()
     assert killed == [1, 12]
     assert found.coef_.tobytes() == expected.coef_.tobytes()
@@ -157,6 +161,28 @@ def test_a_worker_that_joins_late_replaces_a_lost_one(data, monkeypatch):
         assert found.coef_.tobytes() == expected.coef_.tobytes()
 
 
+def test_other_workers_can_replace_all_that_there_were(data, monkeypatch):
+    """Dask would not run tasks that name lost workers and became ready while there was none."""
+    monkeypatch.setattr(_engine, "_NEXT_WORKER", 60.0)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        expected = estimator(client).fit(*data)
+        first = next(iter(cluster.workers.values()))
+
+        def act(engine, part):
+            cluster.sync(first.close, timeout=1.0)
+            while client.ncores():
+                time.sleep(0.05)
+            cluster.scale(2)
+
+        replaced = in_round(monkeypatch, 8, action=act)
+        found = estimator(client).fit(*data)
+        assert replaced == [8]
+        assert found.coef_.tobytes() == expected.coef_.tobytes()
+
+
 @pytest.mark.filterwarnings("ignore:The inplace keyword:Warning")  # in Dask, with pandas 3.1
 def test_a_partition_that_cannot_be_read_names_its_file(client, tmp_path):
     """A Parquet folder with one damaged file; small files are not joined."""
@@ -170,9 +196,44 @@ def test_a_partition_that_cannot_be_read_names_its_file(client, tmp_path):
     np.testing.assert_allclose(reg.coef_, expected.coef_, rtol=1e-3, atol=1e-4)
     damaged = sorted((tmp_path / "rows").glob("*.parquet"))[2]
     damaged.write_bytes(damaged.read_bytes()[:-8])
-    with pytest.raises(RuntimeError, match=f"Partition 2 .*{damaged.name}"):
-        reg.fit(rows[["a", "b"]], rows["y"])
+    for fit in (
+        lambda: reg.fit(rows[["a", "b"]], rows["y"]),
+        lambda: reg.fit(str(tmp_path / "rows"), "y", sample_weight="b"),
+    ):
+        with pytest.raises(RuntimeError, match=f"Partition 2 .*{damaged.name}") as raised:
+            fit()
+        assert str(raised.value).count("part.0.parquet") == 0  # no other file is named
     wait_until_empty(client)
+
+
+def test_a_damaged_line_of_text_names_its_file(client, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).standard_normal((60, 2)), columns=["a", "y"])
+    for k in range(3):
+        frame.to_csv(tmp_path / f"{k}.csv", index=False)
+    (tmp_path / "2.csv").write_text("a,y\n1.0,x\n2.0,3.0\n")
+    with pytest.raises(RuntimeError, match=r"Partition 2 could not be computed from \S*2\.csv'"):
+        estimator(client).fit(dd.read_csv(tmp_path / "*.csv"), "y")
+
+
+def test_a_client_that_is_not_the_default_is_enough(cluster, data):
+    """Neither where there is no other client, nor where a later one has another event loop."""
+    with Client(cluster, set_as_default=False) as client:
+        expected = estimator(client).fit(*data)
+        with Client(processes=False, n_workers=1, dashboard_address=":0"):
+            found = estimator(client).fit(*data)
+        assert found.coef_.tobytes() == expected.coef_.tobytes()
+
+
+def test_results_that_take_long_to_arrive_are_not_asked_for_again(client, data, monkeypatch):
+    """Large results on slow networks need longer than the time between two checks."""
+    monkeypatch.setattr(_engine, "_CHECK_EVERY", 1e-4)
+    asked = []
+    gather = Client.gather
+    monkeypatch.setattr(
+        Client, "gather", lambda self, *a, **k: asked.append(1) or gather(self, *a, **k)
+    )
+    reg = estimator(client).fit(*data)
+    assert len(asked) <= 2 * reg.n_rounds_  # each of two parts at most once
 
 
 def test_two_fits_at_once_do_not_disturb_each_other(client, data):

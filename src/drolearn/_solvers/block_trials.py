@@ -220,7 +220,8 @@ class Trials:
         change = np.tensordot(step, sides, 1)
         value = lam + first + alpha * (self.rho - divergence) + gained
         gradient = sums.gradients[0] - change
-        trial = Trial(theta, after, value, gradient, np.tensordot(inverse, sides, 1))
+        rises: Array = np.tensordot(inverse, sides, 1)
+        trial = Trial(theta, after, value, gradient, rises)
         moved, risen = self.norm(gradient - last.gradient), abs(value - last.value)
         allowed = max(_ALLOWED * risen, 1e-15 * abs(value))
         close = error * self.norm(change) <= _ALLOWED * moved and error * abs(gained) <= allowed

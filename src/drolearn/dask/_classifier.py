@@ -204,7 +204,13 @@ class RobustClassifier(DaskLinear, classification.RobustClassifier):
         return self._fit_on_cluster(X, y, sample_weight, groups, reference_losses, classes)
 
     def _set_classes(self, found: Found, classes: Any) -> tuple[NDArray[Any], Array | None]:
-        names = list(found.classes) if classes is None else list(np.asarray(classes).tolist())
+        names = list(found.classes)
+        if classes is not None:
+            if np.ndim(classes) != 1:
+                raise ValueError(
+                    f"The 'classes' parameter must be a list of labels. Got {classes!r} instead."
+                )
+            names = np.asarray(classes).tolist()
         unknown = [name for name in found.classes if name not in set(names)]
         if unknown:
             raise ValueError(

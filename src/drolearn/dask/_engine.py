@@ -9,16 +9,19 @@ from the collection, and other workers make the blocks again.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 from uuid import uuid4
 
 from dask._task_spec import GraphNode
 from distributed import CancelledError, Client, Future, get_worker, wait
+from fsspec.core import OpenFile
 
 from drolearn._blocks import Blocks, Nodes, Pass, partial_totals, total_of
 
@@ -100,6 +103,8 @@ class DaskBlocks(Blocks[Block]):
         """The number of tasks of all passes."""
         self.parts: list[_Part] = []
         self.partitions: list[Future] = []
+        self.named: set[str] = set()
+        """The workers that the tasks of the partitions name."""
         self._collections = list(partitions)
 
     def __enter__(self) -> Self:
@@ -107,6 +112,7 @@ class DaskBlocks(Blocks[Block]):
             # Where workers are named, be it all of them, Dask computes each partition where its
             # data are. Otherwise it may place all of them on one worker.
             workers = self._alive(_FIRST_WORKER)
+            self.named = set(workers)
             self.partitions = list(
                 self.client.compute(self._collections, workers=workers, allow_other_workers=True)
             )
@@ -147,12 +153,13 @@ class DaskBlocks(Blocks[Block]):
         waiting = {part: self._submit(part, task) for part in self.parts}
         try:
             while waiting:
-                for part, result in self.client.sync(self._finished, waiting).items():
+                for part, result in self._finished(waiting).items():
                     nodes.update(result)
                     waiting.pop(part).release()
-                for part in self._lost(waiting):
-                    waiting.pop(part).release()
-                    waiting.update((new, self._submit(new, task)) for new in self._replace(part))
+                if lost := self._lost(waiting):
+                    for part in lost:
+                        waiting.pop(part).release()
+                    waiting.update((new, self._submit(new, task)) for new in self._replace(lost))
         except CancelledError as error:
             raise LostWorkersError(_closed()) from error
         finally:
@@ -167,23 +174,32 @@ class DaskBlocks(Blocks[Block]):
         key = f"drolearn-{type(task).__name__}-{uuid4().hex}"
         return self.client.submit(_run, part.held, task, key=key, workers=[part.worker])
 
-    async def _finished(self, waiting: dict[_Part, Future]) -> dict[_Part, Nodes]:
-        """Return the results that arrive within some time.
+    def _finished(self, waiting: dict[_Part, Future]) -> dict[_Part, Nodes]:
+        """Return the results of tasks that end within some time, in one message.
 
-        `Future.result(timeout)` may raise UnboundLocalError if the result arrives just then, and
-        without a timeout it would wait for ever for a worker that was lost.
+        A result without a timeout would wait for ever for a worker that was lost.
         """
-        gathering = {
-            part: asyncio.ensure_future(self.client.gather(future, asynchronous=True))
-            for part, future in waiting.items()
-        }
+        self._wait(waiting.values())
+        done = {part: future for part, future in waiting.items() if future.done()}
+        if not done:
+            return {}
+        results = self.client.gather(list(done.values()), asynchronous=True)
+        loop = self.client.loop.asyncio_loop
+        gathering = asyncio.run_coroutine_threadsafe(_result_of(results), loop)
         try:
-            await asyncio.wait(gathering.values(), timeout=_CHECK_EVERY)
+            while not concurrent.futures.wait([gathering], _CHECK_EVERY).done:
+                if self._lost(done):
+                    return {}
+            return dict(zip(done, gathering.result(), strict=True))
         finally:
-            for result in gathering.values():
-                result.cancel()  # has no effect on those that are done
-        await asyncio.wait(gathering.values())
-        return {part: task.result() for part, task in gathering.items() if not task.cancelled()}
+            gathering.cancel()  # has no effect if it is done
+
+    def _wait(self, futures: Iterable[Future]) -> bool:
+        """Wait for some time; whether all futures are done."""
+        with self.client.as_current(), suppress(TimeoutError):
+            wait(list(futures), timeout=_CHECK_EVERY)
+            return True
+        return False
 
     def _hold(self, worker: str, numbers: list[int]) -> _Part:
         data = [self.partitions[k] for k in numbers]
@@ -193,14 +209,11 @@ class DaskBlocks(Blocks[Block]):
 
     def _wait_for_partitions(self) -> None:
         """Wait until all partitions are in memory; raise the error of one that failed."""
-        while True:
-            try:
-                wait(self.partitions, timeout=_CHECK_EVERY)
-                break
-            except TimeoutError:
+        try:
+            while not self._wait(self.partitions):
                 self._alive(_NEXT_WORKER)
-            except CancelledError as error:
-                raise LostWorkersError(_closed()) from error
+        except CancelledError as error:
+            raise LostWorkersError(_closed()) from error
         for k, partition in enumerate(self.partitions):
             if partition.status == "error":
                 error: Any = partition.exception()
@@ -237,22 +250,51 @@ class DaskBlocks(Blocks[Block]):
         alive = set(self._alive(_NEXT_WORKER))
         return [part for part in parts if part.worker not in alive]
 
-    def _replace(self, lost: _Part) -> list[_Part]:
-        """Give the blocks of a lost worker to all others."""
+    def _replace(self, lost: list[_Part]) -> list[_Part]:
+        """Give the blocks of lost workers to all others."""
         workers = sorted(self._alive(_NEXT_WORKER))
-        share = -(-len(lost.numbers) // len(workers))
-        chunks = [lost.numbers[i : i + share] for i in range(0, len(lost.numbers), share)]
-        lost.held.release()
-        new = [
-            self._hold(worker, numbers) for worker, numbers in zip(workers, chunks, strict=False)
-        ]
-        self.parts = [part for part in self.parts if part is not lost] + new
+        numbers = sorted(number for part in lost for number in part.numbers)
+        for part in lost:
+            part.held.release()
+        self.parts = [part for part in self.parts if part not in lost]
+        if not self.named & set(workers):
+            self._compute_again(numbers, workers)
+        share = -(-len(numbers) // len(workers))
+        chunks = [numbers[i : i + share] for i in range(0, len(numbers), share)]
+        new = [self._hold(worker, chunk) for worker, chunk in zip(workers, chunks, strict=False)]
+        self.parts += new
         return new
+
+    def _compute_again(self, numbers: list[int], workers: list[str]) -> None:
+        """Submit partitions again, as their tasks name workers that are all gone.
+
+        Dask never runs tasks that became ready while there was no worker, if they name others than
+        those that join later.
+        """
+        for k in numbers:
+            self.partitions[k].release()
+        self.client.sync(asyncio.sleep, 0.0)  # the releases are sent before what follows
+        self.named |= set(workers)
+        again = self.client.compute(
+            [self._collections[k] for k in numbers], workers=workers, allow_other_workers=True
+        )
+        for k, partition in zip(numbers, again, strict=True):
+            self.partitions[k] = partition
+
+
+async def _result_of(results: Awaitable[Any]) -> Any:
+    return await results
 
 
 def _files_of(partition: Any) -> list[str]:
     """Return the files that the tasks of a partition name."""
     found: dict[str, None] = {}
+    graph, keys, needed = dict(partition.__dask_graph__()), list(partition.__dask_keys__()), set()
+    while keys:  # the graph may have the tasks of other partitions, too
+        key = keys.pop()
+        if key in graph and key not in needed:
+            needed.add(key)
+            keys += graph[key].dependencies if isinstance(graph[key], GraphNode) else []
 
     def visit(value: Any) -> None:
         if isinstance(value, str):
@@ -267,8 +309,10 @@ def _files_of(partition: Any) -> list[str]:
                 visit(item)
         elif isinstance(value, GraphNode):
             visit([getattr(value, name, None) for name in ("args", "kwargs", "value")])
+        elif isinstance(value, OpenFile):
+            visit(value.full_name)
 
-    visit(dict(partition.__dask_graph__()))
+    visit([graph[key] for key in needed])
     return list(found)
 
 
