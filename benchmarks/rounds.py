@@ -38,8 +38,9 @@ def rows(name: str) -> tuple[Any, Any]:
     else:
         X, y = datasets.load(name, standardised=True)
         X = X.astype(np.float32)
-    size = -(-y.size // PARTITIONS)
-    return da.from_array(X, chunks=(size, X.shape[1])), da.from_array(y, chunks=size)
+    size: Any = -(-y.size // PARTITIONS)
+    whole: Any = (size, X.shape[1])
+    return da.from_array(X, chunks=whole), da.from_array(y, chunks=size)
 
 
 class Passes:
@@ -47,12 +48,13 @@ class Passes:
 
     def __init__(self, trials: bool) -> None:
         self.trials = trials
+        self.patched: Any = _engine.DaskBlocks, block_trials.Trials, block_problem.BlockProblem
         self.names: Counter[str] = Counter()
         self.evaluations = 0
 
     def __enter__(self) -> Passes:
-        self.run, self.of = _engine.DaskBlocks.run, block_trials.Trials.of
-        self.robust = block_problem.BlockProblem._robust
+        blocks, trials_of, problems = self.patched
+        self.run, self.of, self.robust = blocks.run, trials_of.of, problems._robust
 
         def run(engine: Any, task: Any) -> Any:
             self.names[type(task).__name__] += 1
@@ -67,13 +69,12 @@ class Passes:
             self.evaluations += 1
             return self.robust(problem, *known)
 
-        _engine.DaskBlocks.run, block_trials.Trials.of = run, of
-        block_problem.BlockProblem._robust = robust
+        blocks.run, trials_of.of, problems._robust = run, of, robust
         return self
 
     def __exit__(self, *error: object) -> None:
-        _engine.DaskBlocks.run, block_trials.Trials.of = self.run, self.of
-        block_problem.BlockProblem._robust = self.robust
+        blocks, trials_of, problems = self.patched
+        blocks.run, trials_of.of, problems._robust = self.run, self.of, self.robust
 
 
 def measure(client: Client, name: str, data: tuple[Any, Any], ball: Any) -> dict[str, Any]:
