@@ -295,8 +295,8 @@ class BlockProblem(Problem):
         found, look = self.trials.of(theta)
         if found is None or look is None:
             return self._robust(theta, look)
-        multipliers = *found.multipliers, 0.0
-        worst = WorstCase(_NONE, found.value, self.rho, *multipliers, self.rho, self.divergence)
+        (alpha, lam), rho = found.multipliers, self.rho
+        worst = WorstCase(_NONE, found.value, rho, alpha, lam, 0.0, rho, self.divergence)
         at = At(theta, self.divergence, b"", self.trials.smooth(found.multipliers))
         return _evaluation(at, worst, found.gradient, look)
 

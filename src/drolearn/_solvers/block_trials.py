@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,7 +220,7 @@ class Trials:
         change = np.tensordot(step, sides, 1)
         value = lam + first + alpha * (self.rho - divergence) + gained
         gradient = sums.gradients[0] - change
-        rises: Array = np.tensordot(inverse, sides, 1)
+        rises: Any = np.tensordot(inverse, sides, 1)
         trial = Trial(theta, after, value, gradient, rises)
         moved, risen = self.norm(gradient - last.gradient), abs(value - last.value)
         allowed = max(_ALLOWED * risen, 1e-15 * abs(value))
