@@ -172,7 +172,8 @@ def _weights(column: Any) -> Any:
     import numpy as np
     import pandas as pd
 
-    found = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers: Any = pd.to_numeric(column, errors="coerce")
+    found = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     if not (np.isfinite(found).all() and found.min() >= 0.0 and found.max() > 0.0):
         raise InputError(
             f"--weights names the column {column.name!r}, which must hold numbers of at least 0, "
