@@ -57,7 +57,8 @@ def evaluate(
     if loss == "all" or "," in loss:
         raise InputError(f"--loss must be one loss. Got {loss!r} instead: use drolearn stress.")
     test = ModelTest(model, data, target, groups, weights, trust)
-    if chosen.family == "spectral":
+    is_one_risk = ":" in divergence and not chosen.has_radius  # else a curve of all levels of CVaR
+    if is_one_risk:
         report = test.report(loss=loss, divergence="chi2", rhos=[0.0])
         curve = report.curve.assign(divergence=chosen.name)
         curve.loc[1, ["divergence", "loss"]] = chosen.name, test.worst_case(loss, chosen)
@@ -73,7 +74,7 @@ def evaluate(
 
     def text(console: Any) -> None:
         heads = ["rho", "share", "loss", "low", "high", "error"]
-        balls = "the mean and " + repr(chosen) if len(curve) == 2 else f"{chosen.name} balls"
+        balls = f"the mean and {chosen!r}" if is_one_risk else f"{chosen.name} balls"
         console.print(f"{report.rows:,} rows, loss {report.losses[0]!r}, {balls}")
         console.print(table(heads, curve[heads].itertuples(index=False)))
         if groups is not None:
