@@ -20,6 +20,7 @@ from benchmarks import (
     scaling,
     shifts,
     slices,
+    sparse_l1,
     spectral,
     streams,
     trimming,
@@ -42,6 +43,7 @@ TABLES = {
     "memory_maps": ("memory.md", memory_maps.table),
     "streams": ("streams.md", streams.table),
     "spectral": ("risks.md", spectral.table),
+    "sparse_l1": ("l1.md", sparse_l1.table),
     "trimming": ("trimming.md", trimming.table),
     "scaling": ("scaling.md", scaling.page),
 }

@@ -105,6 +105,16 @@ def test_limits(divergence):
     assert (np.diff(values) <= 1e-12).all()
 
 
+@pytest.mark.parametrize("divergence", ["chi2", "kl", "hellinger", "total-variation"])
+@pytest.mark.parametrize("tau", [1e17, 1e40, 1e300])
+def test_huge_prices_are_the_mean(divergence, tau):
+    z = np.random.default_rng(0).exponential(size=20)
+    soft = worst_case(z, tau=tau, divergence=divergence)
+    assert soft.value == pytest.approx(z.mean(), rel=1e-14)
+    assert soft.gap <= 1e-14
+    assert soft.alpha == tau
+
+
 @pytest.mark.parametrize("divergence", ALL, ids=repr)
 def test_scale_shift_and_repeated_rows(divergence):
     z, b = some()

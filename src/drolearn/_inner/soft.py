@@ -24,10 +24,17 @@ __all__ = ["soft_maximum"]
 
 Array = NDArray[np.float64]
 
+# Losses whose differences are below this share of τ have their mean as value.
+_NEGLIGIBLE = 1e-16
+
 
 def soft_maximum(divergence: Divergence, tau: float, z: Array, weights: Array | None) -> WorstCase:
     """The worst case of a soft ball; losses are finite, and weights are checked."""
-    if tau == 0.0 or tau == math.inf:
+    spread = float(np.ptp(z if weights is None else z[weights > 0.0]))
+    # The value is the mean plus about variance/τ.  Where that is lost in rounding, τ D would be
+    # that of rounded weights.  A custom φ may be flat at 1.
+    lost = 0.0 < spread <= _NEGLIGIBLE * tau and divergence.family != "custom"
+    if tau in (0.0, math.inf) or lost:
         hard = inner_maximum(divergence, math.inf if tau == 0.0 else 0.0, z, weights)
         if hard is None:
             raise RuntimeError("Losses of a soft ball must be finite.")

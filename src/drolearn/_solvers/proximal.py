@@ -150,7 +150,8 @@ class _Solve:
             else:
                 self.gap = self.gap_of(self.point)
             # The gap of a solve on columns is that of its steps, unless there is a corner.
-            corner = self.corners > _CORNERS or not problem.divergence.strictly_convex
+            corner = self.corners > _CORNERS or problem.groups is not None
+            corner = corner or not problem.divergence.strictly_convex
             smoothable = self.columns is None or corner
             if not self.finished() and not self.at_zero() and smoothable:
                 self.smoothed()
@@ -290,7 +291,10 @@ class _Solve:
         problem = self.problem
         if self.direction == "lbfgs":
             return None
-        limit = _COLUMN_COORDINATES if self.on_columns else _MOST_COORDINATES
+        # Where R has corners, steps on columns are for Hessians that are too large only.
+        smooth = problem.plain or (problem.divergence.strictly_convex and problem.rho < math.inf)
+        cheap = self.on_columns and smooth and problem.groups is None
+        limit = _COLUMN_COORDINATES if cheap else _MOST_COORDINATES
         columns = self.next_columns(limit // problem.m - 1)
         if self.part is None or not self.part.covers(columns):
             if (columns.size + 1) * problem.m > limit:
