@@ -107,8 +107,6 @@ def test_sparse_text_is_that_of_liblinear(name: str) -> None:
     assert 0 < int((solution.coef != 0.0).sum()) < 0.1 * X.shape[1]
 
 
-@pytest.mark.parametrize("divergence", DIVERGENCES)
-@pytest.mark.parametrize("sparse", [False, True])
 def _text(n: int = 1500, d: int = 3000) -> tuple[Any, Any]:
     """Rows of 40 words of very different frequencies, 60 of which matter."""
     rng = np.random.default_rng(5)
@@ -173,6 +171,8 @@ def test_groups_of_text_are_optimal_with_hundreds_of_used_columns() -> None:
     assert int((ours.coef != 0.0).sum()) > 500
 
 
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("sparse", [False, True])
 def test_robust_models_satisfy_the_optimality_conditions(divergence: str, sparse: bool) -> None:
     X, y, _ = _data()
     given = sp.csr_matrix(X) if sparse else X
