@@ -143,9 +143,9 @@ double sweep(const PyRows& columns, const std::tuple<Vector, Vector, Vector, Vec
     require(inner.shape(1) == rank && sides.shape(0) == size && sides.shape(1) == rank,
             "sides must have one row for each coordinate, and inner must be square.");
     require_rows(coordinates, size);
-    const SparseQuadratic q{weights.data(),   scale.data(), curvature.data(), quadratic.data(),
-                            sides.data(),     inner.data(), rank,             gradient.data(),
-                            penalty.data(),   start.data()};
+    const SparseQuadratic q{
+        weights.data(), scale.data(), curvature.data(), quadratic.data(), sides.data(),
+        inner.data(),   rank,         gradient.data(),  penalty.data(),   start.data()};
     const SparseStep state{step.data(), bent.data(), sums.data()};
     const double decrease = of_columns(columns, [&](const auto& rows) {
         return without_lock(columns.d, [&] {
