@@ -39,6 +39,7 @@ PAGES = [
     "docs/streams.md",
     "docs/risks.md",
     "docs/trimming.md",
+    "docs/l1.md",
 ]
 
 
