@@ -168,11 +168,11 @@ class DaskLinear(RobustLinear):
         )
         return f"{error} The attributes hold the last iterate."
 
-    def _run(self, problem: Problem, watch: Watch | None) -> Solution:
+    def _run(self, problem: Problem, watch: Watch | None, start: Array | None = None) -> Solution:
         solver = self._solver()
         return run(
             problem,
-            self._start(problem),
+            self._start(problem) if start is None else start,
             solver=solver,
             max_iter=self.max_iter,
             tol=self.tol,
