@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -22,6 +23,11 @@ from tests.soak import SOAK
 def test_any_content(name):
     """With those of the core, 10,000 inputs; reading a .skops file takes long."""
     often(100 if name == "skops" else 500)(given(changed(seeds_of(name)))(READERS[name]))()
+
+
+def test_a_checkpoint_with_a_curvature_of_zero():
+    """It ended in a division by zero."""
+    READERS["exact"](base64.b64decode("AYpQSwYHAAAAAAAAAAAAAAAQmXx6kIiMinx6AAAAAAAAIAQtjG5samhm"))
 
 
 @pytest.mark.skipif(not SOAK, reason="takes long: make soak")

@@ -89,6 +89,8 @@ def _exact_state(
         array = getattr(state, name)
         require(array.shape in known, f"{name} has the shape {array.shape}")
         require(bool(np.isfinite(array).all()), f"{name} is not finite")
+    for curvature, change in zip(state.curvatures, state.gradient_changes, strict=True):
+        require(curvature > 0.0 and change @ change > 0.0, "a curvature is not positive")
     require(state.direction in ("lbfgs", "newton"), "there is no such direction")
     least = min(state.stage, state.stage_start, state.part, state.steps, state.hints)
     require(least >= 0 and state.stage < len(STAGES), "a number of steps or a stage is wrong")
