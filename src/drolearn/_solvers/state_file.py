@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -49,6 +50,7 @@ def load_state(path: str | os.PathLike[str], make: Callable[[dict[str, Any]], T]
     # cannot be parsed, a compression method that does not exist, an early end, a broken archive, a
     # size that no memory has.
     damaged = (
+        tokenize.TokenError,  # of NumPy, which reads headers of damaged arrays as Python
         LookupError, TypeError, ValueError, RuntimeError, EOFError, OverflowError, struct.error,
         AttributeError, MemoryError, zipfile.BadZipFile,
     )  # fmt: skip
