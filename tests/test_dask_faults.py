@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -29,9 +30,15 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster():
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-    ) as cluster:
+    # LocalCluster gives up a worker so long after it was killed, even if the worker has been back
+    # since and is then killed once more.
+    patient = {"distributed.deploy.lost-worker-timeout": "1 hour"}
+    with (
+        dask.config.set(patient),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+    ):
         yield cluster
 
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -155,9 +156,14 @@ def test_a_damaged_file_is_a_named_error(tmp_path):
     solver = LBFGS(checkpoint=tmp_path)
     solve(X, y, solver=solver)
     (file,) = tmp_path.glob("*.npz")
-    file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(ValueError, match="is not a checkpoint of drolearn, or is damaged: delete"):
-        solve(X, y, solver=solver)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,"  # NumPy reads it as Python
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    with zipfile.ZipFile(tmp_path / "header", "w") as archive:
+        archive.writestr("theta.npy", array)
+    for content in (file.read_bytes()[:500], (tmp_path / "header").read_bytes()):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="is not a checkpoint of drolearn, or is damaged: del"):
+            solve(X, y, solver=solver)
 
 
 def test_a_checkpoint_must_be_a_folder(tmp_path):

@@ -17,7 +17,6 @@ from drolearn import (
     Ending,
     Exact,
     RobustClassifier,
-    RobustClassifierCV,
     RobustRegressor,
     load,
     save,
@@ -236,9 +235,7 @@ def test_a_class_that_is_lost_is_reported() -> None:
         solve(X, y, rho=0.0, l2=0.1, trim=0.5)
 
 
-def test_cross_validation_and_streams_do_not_trim() -> None:
-    with pytest.raises(TypeError, match="trim"):
-        RobustClassifierCV(trim=0.1)
+def test_streams_do_not_trim() -> None:
     with pytest.raises(AttributeError, match="needs trim=0, as trimming compares all rows"):
         RobustClassifier(rho=0.1, l2=0.1, trim=0.1).partial_fit([[0.0], [1.0]], [0, 1])
 

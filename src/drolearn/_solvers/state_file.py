@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -44,6 +43,7 @@ def load_state(path: str | os.PathLike[str], make: Callable[[dict[str, Any]], T]
     """Read a file that `save_state` wrote, and make an object of its content."""
     import json
     import struct
+    import tokenize
     import zipfile
 
     # What a damaged file can raise: a missing entry or key, a value of the wrong type, numbers that
