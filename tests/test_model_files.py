@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -369,6 +370,8 @@ def test_pipelines(skops, folder, estimator):
     loaded = load(folder / "pipeline.skops")
     assert same(loaded.predict(X), pipeline.predict(X))
     assert same(vars(loaded[-1]), vars(pipeline[-1]))
+    with zipfile.ZipFile(folder / "pipeline.skops") as archive:  # spaces would be most of the file
+        assert b"\n" not in archive.read("schema.json")
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
