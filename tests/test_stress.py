@@ -488,6 +488,11 @@ HALF = [[0.5, 0.5]] * 3
         ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"loss": "mse"}, "'loss' .* one of 'auto'"),
         ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"loss": "square"}, "Did you mean 'squared'?"),
         ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"loss": "log"}, "needs probabilities"),
+        (
+            (Fixed(["a"] * 3, HALF, ["a", "b"]), HALF, ["a", "b", "b"]),
+            {"loss": "squared"},
+            "'squared' compares numbers, .* 'Fixed' predicts the class 'a'; use loss='log'",
+        ),
         ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"loss": lambda p, y: p[:2]}, "one loss for each"),
         ((Fixed([1.0] * 3), HALF, [0, 1, 1]), {"baseline": [1.0]}, "'baseline' .* 3 rows. Got 1"),
         (

@@ -126,6 +126,11 @@ def losses_of(found: Predictions, y: NDArray[Any], loss: Loss) -> Array:
         return z
     kind = loss_name(found, loss)
     if kind in _FROM_NUMBERS:
+        if found.classes is not None and found.values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"The loss {kind!r} compares numbers, but the model {found.name!r} predicts the "
+                f"class {found.values.tolist()[0]!r}; use loss={all_losses(found)[0]!r}."
+            )
         return _FROM_NUMBERS[kind](found.values, y)
     if kind == "zero-one":
         return zero_one_losses(found.values, y)
