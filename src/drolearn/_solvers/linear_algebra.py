@@ -75,10 +75,13 @@ def solve_spd(matrix: Array, right: Array, relative: float = 1e-12) -> Array:
     """matrix⁻¹ right for a matrix that is positive semidefinite up to rounding.
 
     A ridge of `relative` times the largest diagonal entry is added, and a larger one if the
-    factorisation fails.
+    factorisation fails.  The result is zero, no step, if an entry has overflowed, as at the model
+    of a checkpoint that is damaged.
     """
     from scipy.linalg import LinAlgError, cho_factor, cho_solve  # imported when used: it is heavy
 
+    if not (np.isfinite(matrix).all() and np.isfinite(right).all()):
+        return np.zeros_like(right)
     diagonal = np.einsum("ii->i", matrix)
     largest = max(float(diagonal.max()), 1e-300)
     if largest <= 1e-290:  # no curvature at all
