@@ -123,9 +123,13 @@ def _other_pages() -> Iterator[Claim]:
     yield ("docs/training.md", f"None of its {sum(row['runs'] for row in rows):,} runs returns")
     assert max(row["worst"] for row in rows) <= math.log(2.0), "worse than the zero model"
     times = {run["rows"]: run["time"] for run in load("dask")["runs"]}
-    met = "goals of 1.3 × at 10⁷ rows and of 2.5 × at 10⁶ rows are met"
-    assert max(times[10**7] / 1.3, times[10**6] / 2.5) <= 1.0, met
-    yield ("docs/dask.md", met)
+    large, small = (
+        "met" if times[n] <= goal else "missed" for n, goal in ((10**7, 1.3), (10**6, 2.5))
+    )
+    yield (
+        "docs/dask.md",
+        f"1.3 × at 10⁷ rows is {large}, and that of 2.5 × at 10⁶ rows is {small}",
+    )
 
 
 CLAIMS = [
